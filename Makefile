@@ -1,0 +1,236 @@
+# kvtier: build, tests and checks. `make help` lists the targets.
+#
+#   VARIANT=release|debug|asan|tsan   objects in build/<variant>/; the release products in build/
+#   GPU=0                             build without CUDA although nvcc is there
+#   V=1                               show the commands
+#   CFLAGS=-Wno-error                 for a compiler that warns of more than ours
+
+VARIANT ?= release
+V ?= 0
+
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.SUFFIXES:
+.DELETE_ON_ERROR:
+SHELL := /bin/bash
+
+# What is built is built by as many jobs as there are processors, unless -j says otherwise.
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+J = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
+
+Q := $(if $(filter 1,$(V)),,@)
+say = @printf '  %-5s %s\n' '$(1)' '$(2)'
+ifeq ($(V),1)
+say = @:
+endif
+
+ifneq ($(words $(filter release debug asan tsan,$(VARIANT))),1)
+$(error VARIANT must be release, debug, asan or tsan, not '$(VARIANT)')
+endif
+
+BUILD := build/$(VARIANT)
+OUT := $(if $(filter release,$(VARIANT)),build,$(BUILD))
+KVT_VERSION := $(strip $(file <VERSION))
+
+# ---- tools and flags ----
+# pkg-config runs only in recipes: before `make setup` it may not be there.
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+ifeq ($(origin AR),default)
+AR := ar
+endif
+PKG_CONFIG ?= pkg-config
+pkg = $(shell $(PKG_CONFIG) $(1) $(2) 2>/dev/null)
+
+# The folders of the includes: internal ones from the root, public headers by bare name.
+INCLUDES := -I. -Icache -Iengine_plugin
+WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
+    -Wpointer-arith -Wcast-align -Wvla -Wundef -Wswitch-enum -Wformat=2 -Werror
+CPPFLAGS_ALL = -D_GNU_SOURCE -DKVT_VERSION='"$(KVT_VERSION)"' $(INCLUDES) $(CPPFLAGS)
+
+OPT_release := -O2 -g -fno-omit-frame-pointer -fstack-protector-strong -U_FORTIFY_SOURCE \
+    -D_FORTIFY_SOURCE=2
+OPT_debug := -O1 -g -fno-omit-frame-pointer -DKVT_DEBUG
+OPT_asan := -O1 -g -fno-omit-frame-pointer -DKVT_DEBUG -fsanitize=address,undefined \
+    -fno-sanitize-recover=all
+OPT_tsan := -O1 -g -fno-omit-frame-pointer -DKVT_DEBUG -fsanitize=thread
+LINK_release := -Wl,-z,relro,-z,now
+LINK_asan := -fsanitize=address,undefined
+LINK_tsan := -fsanitize=thread
+
+CFLAGS_ALL = -std=c11 -fPIC -pthread $(OPT_$(VARIANT)) $(WARNINGS) $(CFLAGS)
+LDFLAGS_ALL = -pthread $(LINK_$(VARIANT)) $(LDFLAGS)
+
+# The reference engine computes; its bits must be the same everywhere, so no -ffast-math and no
+# contraction of a multiplication and an addition into one rounding.
+REF_CFLAGS := -O3 -ffp-contract=off
+
+# jemalloc is for the released program only: the sanitizers bring an allocator of their own.
+PROGRAM_LIBS = $(if $(filter release,$(VARIANT)),$(call pkg,--libs,jemalloc)) \
+    $(call pkg,--libs,jansson) $(call pkg,--libs,zlib) $(call pkg,--libs,libxxhash) -ldl -lm
+TEST_LIBS = $(call pkg,--libs,check) $(call pkg,--libs,jansson) $(call pkg,--libs,zlib) \
+    $(call pkg,--libs,libxxhash) -ldl -lm
+# The plug-in carries xxHash inside where a static library is there; else the code inlines it.
+XXHASH_A = $(wildcard $(call pkg,--variable=libdir,libxxhash)/libxxhash.a)
+
+# ---- sources ----
+
+CORE_SRC := $(wildcard cache/*.c cache/base/*.c cache/device/*.c cache/tier/*.c cache/index/*.c \
+    cache/move/*.c policies/*.c)
+PLUGIN_SRC := $(wildcard engine_plugin/*.c)
+REF_SRC := $(wildcard engine_plugin/reference/*.c)
+TOOL_SRC := $(wildcard tools/*.c)
+TOOL_MAIN := tools/main.c
+SUPPORT_SRC := $(wildcard tests/support/*.c)
+TEST_SRC := $(wildcard tests/unit/*_test.c tests/model/*_test.c tests/abi/*_test.c)
+TEST_SH := $(filter-out tests/long/%,$(wildcard tests/*_test.sh tests/*/*_test.sh))
+LONG_SRC := $(wildcard tests/long/*_test.c)
+LONG_SH := $(wildcard tests/long/*_test.sh)
+
+obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
+CORE_OBJ := $(call obj,$(CORE_SRC))
+REF_OBJ := $(call obj,$(REF_SRC))
+TOOL_OBJ := $(call obj,$(filter-out $(TOOL_MAIN),$(TOOL_SRC)))
+SUPPORT_OBJ := $(call obj,$(SUPPORT_SRC))
+TESTS := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
+LONG_TESTS := $(patsubst %.c,$(BUILD)/%,$(LONG_SRC))
+
+LIB := $(OUT)/libkvtier.a
+PLUGIN := $(OUT)/libkvtier_plugin.so
+PROGRAM := $(OUT)/kvtier
+PRODUCTS := $(LIB) $(if $(PLUGIN_SRC),$(PLUGIN)) $(if $(wildcard $(TOOL_MAIN)),$(PROGRAM))
+
+# ---- CUDA ----
+
+NVCC ?= $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
+ifeq ($(GPU),0)
+GPU_NOTE := GPU=0: building without CUDA, the CPU device stands in
+else ifeq ($(NVCC),)
+GPU_NOTE := no nvcc: building without CUDA, the CPU device stands in (GPU=0)
+else
+GPU_NOTE := nvcc is there, but this version has only the CPU device, which stands in (GPU=0)
+endif
+
+# ---- targets for people ----
+
+.PHONY: all build help setup demo test test-long asan tsan lint format format-check bench clean \
+    build-tests run-tests run-long print-warnings
+
+all: ## build libkvtier.a, libkvtier_plugin.so and the program kvtier (default)
+	@KVT_NO_INSTALL=1 tests/setup.sh build
+	@$(MAKE) $(J) build
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
+	@echo '  Variables: VARIANT=release|debug|asan|tsan, GPU=0, V=1, KVT_NO_INSTALL=1'
+
+setup: ## install the Debian/Ubuntu packages that building, running and testing need
+	@tests/setup.sh build run test
+
+demo: ## set up, build, make a trace and replay it without and with the cache
+	@tests/setup.sh build run
+	@$(MAKE) $(J) VARIANT=release build
+	build/kvtier generate --seed 1 --sessions 4 --out build/demo.kvt.jsonl
+	build/kvtier replay build/demo.kvt.jsonl
+
+test: ## set up, build and run the tests (less than two minutes)
+	@tests/setup.sh build run test
+	@$(MAKE) $(J) build build-tests
+	@$(MAKE) run-tests
+
+test-long: ## the tests that take minutes
+	@tests/setup.sh build run test
+	@$(MAKE) $(J) build build-tests
+	@$(MAKE) run-long
+
+asan: ## the tests under the address and undefined-behaviour sanitizers
+	@$(MAKE) VARIANT=asan test
+
+tsan: ## the tests under the thread sanitizer
+	@$(MAKE) VARIANT=tsan test
+
+lint: ## every check of the source
+	@tests/setup.sh build test lint
+	@$(MAKE) $(J) VARIANT=release build
+	@tests/lint/run.sh
+
+format: ## rewrite the source in the project's format
+	@tests/setup.sh lint
+	@tests/lint/format.sh --fix
+
+format-check: ## say which files are not in the project's format
+	@tests/setup.sh lint
+	@tests/lint/format.sh
+
+bench: ## how long a match and an insert take
+	@tests/setup.sh build run
+	@$(MAKE) $(J) VARIANT=release build
+	build/kvtier bench match
+	build/kvtier bench insert
+
+clean: ## remove build/
+	rm -rf build
+
+# ---- what they stand on ----
+
+# For tests/lint/clang.sh: one place for the warnings.
+print-warnings:
+	@echo '$(WARNINGS)'
+
+build: $(PRODUCTS)
+
+build-tests: $(TESTS) $(LONG_TESTS)
+
+# KVT_TEST_SCALE tells tests that can run shorter by how much: 10 means a tenth.
+SCALE_release := 1
+SCALE_debug := 1
+SCALE_asan := 4
+SCALE_tsan := 10
+TEST_ENV = KVT_VARIANT=$(VARIANT) KVTIER=$(abspath $(PROGRAM)) KVT_PLUGIN=$(abspath $(PLUGIN)) \
+    KVT_TEST_SCALE=$${KVT_TEST_SCALE:-$(SCALE_$(VARIANT))}
+
+run-tests:
+	@$(TEST_ENV) tests/run.sh $(TESTS) $(TEST_SH)
+
+run-long:
+	@$(TEST_ENV) KVT_TEST_TIMEOUT=$${KVT_TEST_TIMEOUT:-3600} tests/run.sh $(LONG_TESTS) $(LONG_SH)
+
+$(BUILD)/gpu-note:
+	@mkdir -p $(@D)
+	@echo '$(GPU_NOTE)' | tee $@
+
+$(BUILD)/engine_plugin/reference/%.o: EXTRA_CFLAGS := $(REF_CFLAGS)
+
+$(BUILD)/%.o: %.c VERSION | $(BUILD)/gpu-note
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(EXTRA_CFLAGS) -MMD -MP -c $< -o $@
+
+$(LIB): $(CORE_OBJ) | $(BUILD)/gpu-note
+	$(call say,AR,$@)
+	@mkdir -p $(@D)
+	$(Q)rm -f $@ && $(AR) rcs $@ $(CORE_OBJ)
+
+# No -z defs under a sanitizer: some compilers leave its symbols to the program.
+PLUGIN_DEFS := $(if $(filter asan tsan,$(VARIANT)),,-Wl,-z,defs)
+$(PLUGIN): $(call obj,$(PLUGIN_SRC)) $(CORE_OBJ) engine_plugin/kvt.map
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(PLUGIN_DEFS) -Wl,--version-script=engine_plugin/kvt.map \
+	    -o $@ $(filter %.o,$^) $(XXHASH_A)
+
+$(PROGRAM): $(call obj,$(TOOL_SRC)) $(REF_OBJ) $(LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(LIB) $(PROGRAM_LIBS)
+
+# A test is one program; ref_ tests have the reference engine in them, tool_ tests the tools too.
+test_objs = $(if $(filter ref_% tool_%,$(notdir $(1))),$(REF_OBJ)) \
+    $(if $(filter tool_%,$(notdir $(1))),$(TOOL_OBJ))
+define test_rule
+$(1): $(1).o $(call test_objs,$(1)) $(SUPPORT_OBJ) $(LIB)
+	$$(call say,LINK,$$@)
+	$$(Q)$$(CC) $$(LDFLAGS_ALL) -o $$@ $$(filter %.o,$$^) $(LIB) $$(TEST_LIBS)
+endef
+$(foreach test,$(TESTS) $(LONG_TESTS),$(eval $(call test_rule,$(test))))
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,53 @@
+#!/bin/bash
+# What is visible: the plug-in exports what kvt.map and kvt_engine.h name, nothing else; everything
+# global in the static objects has our prefix; the program needs what it should. Needs a build.
+. "$(dirname "$0")/common.sh"
+
+lines() { tr '\n' ' ' | sed 's/ $//'; }
+
+plugin=build/libkvtier_plugin.so
+library=build/libkvtier.a
+map=engine_plugin/kvt.map
+header=engine_plugin/kvt_engine.h
+
+if [ -f "$plugin" ]; then
+    exported=$(nm -D --defined-only "$plugin" | awk '{ print $3 }' | sort | lines)
+    mapped=$(awk '/global:/ { on = 1; next } /local:/ { on = 0 }
+        on { gsub(/[ \t;]/, ""); if ($0 != "") print }' "$map" | sort | lines)
+    declared=$(sed -nE 's/^extern .*[ *](kvt_[a-z0-9_]+);.*/\1/p' "$header" | sort | lines)
+    [ -n "$exported" ] || complain "$plugin exports nothing"
+    [ "$exported" = "$mapped" ] ||
+        complain "$plugin exports '$exported', $map says '$mapped'"
+    [ "$declared" = "$mapped" ] ||
+        complain "$header declares '$declared', $map says '$mapped'"
+    # An allocator with static TLS cannot be loaded by an engine that runs already.
+    if readelf -d "$plugin" | grep -E 'NEEDED.*(jemalloc|tcmalloc|openblas|jansson)'; then
+        complain "$plugin needs a library that it must not"
+    fi
+    if readelf -d "$plugin" | grep -q TEXTREL; then
+        complain "$plugin has text relocations"
+    fi
+elif compgen -G 'engine_plugin/*.c' >/dev/null; then
+    complain "$plugin is not built"
+fi
+
+program=build/kvtier
+if [ -f "$program" ]; then
+    needed=$(readelf -d "$program" | grep NEEDED)
+    case $needed in *jemalloc*) ;; *) complain "$program does not use jemalloc" ;; esac
+    # Opened at run time by the commands that compute; the others do without.
+    case $needed in *openblas*) complain "$program needs OpenBLAS to start" ;; esac
+fi
+
+if [ -f "$library" ]; then
+    objects=$(find build/release/tools build/release/engine_plugin -name '*.o' 2>/dev/null || true)
+    # shellcheck disable=SC2086 # a list of paths without blanks
+    while read -r symbol; do
+        complain "$symbol is global and lacks the prefix kvt_"
+    done < <(nm -g --defined-only $library $objects |
+        awk 'NF == 3 && $3 !~ /^kvt_/ && $3 != "main" { print $3 }')
+else
+    complain "$library is not built"
+fi
+
+done_here
