@@ -1,0 +1,321 @@
+/*
+ * The scheduler: one thread, first come, first served.
+ *
+ * A step is one forward pass: either the next chunk of the oldest prompt that is not computed yet,
+ * or the next token of every sequence that decodes. When both wait, they take turns.
+ */
+#include "engine_plugin/reference/engine_internal.h"
+
+#include <string.h>
+
+#include <xxhash.h>
+
+#define KVT_PAUSE_NS UINT64_C(200000) /* when there is nothing to compute, but something to await */
+
+static bool cache_on(const struct kvt_ref_engine *engine)
+{
+    return engine->cache && !engine->cache_off;
+}
+
+/* ---- the end of a sequence ---- */
+
+static void hand_out(struct kvt_ref_engine *engine, struct kvt_ref_sequence *sequence)
+{
+    struct kvt_ref_result *result = &sequence->result;
+    if (engine->cache)
+        kvt_ref_cache_report(engine->cache, &sequence->transfer, result->prompt_tokens,
+                             result->computed_tokens);
+    if (!sequence->blocks_lost)
+        kvt_ref_kv_give(&engine->kv, sequence->blocks, sequence->block_count);
+    pthread_mutex_lock(&engine->lock);
+    kvt_ref_list_append(&engine->results, sequence);
+    pthread_cond_broadcast(&engine->finished);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void end(struct kvt_ref_engine *engine, struct kvt_ref_sequence *sequence, kvt_status status)
+{
+    uint32_t at = 0;
+    while (engine->active[at] != sequence) at++;
+    engine->active_count--;
+    memmove(&engine->active[at], &engine->active[at + 1],
+            (engine->active_count - at) * sizeof(*engine->active));
+    sequence->result.status = status;
+    sequence->result.computed_tokens =
+        sequence->result.prompt_tokens - sequence->result.cached_tokens;
+    sequence->result.done_ns = kvt_ref_now_ns();
+    sequence->phase = KVT_REF_SAVING;
+    if (sequence->transfer.saving)
+        kvt_ref_list_append(&engine->saving, sequence);
+    else
+        hand_out(engine, sequence);
+}
+
+/* ---- the cache's failure ---- */
+
+/* A restore that does not end may still write: the sequence gets other blocks and starts over. */
+static void start_over(struct kvt_ref_engine *engine, struct kvt_ref_sequence *sequence)
+{
+    sequence->transfer.restoring = sequence->transfer.unsettled = false;
+    sequence->computed = 0;
+    if (kvt_ref_kv_take(&engine->kv, sequence->block_count, sequence->blocks)) return;
+    sequence->blocks_lost = true;
+    end(engine, sequence, KVT_ERR_NOMEM);
+}
+
+static void turn_cache_off(struct kvt_ref_engine *engine)
+{
+    if (!cache_on(engine)) return;
+    engine->cache_off = true;
+    kvt_ref_log(&engine->log, KVT_REF_ERROR,
+                "reference engine: the cache is off from here on; every prompt is computed");
+    kvt_ref_kv_open_reserve(&engine->kv);
+    for (uint32_t i = engine->active_count; i-- > 0;) {
+        struct kvt_ref_sequence *sequence = engine->active[i];
+        if (sequence->phase == KVT_REF_LOOKUP) sequence->phase = KVT_REF_PREFILL;
+        if (!sequence->transfer.restoring) continue;
+        kvt_ref_cache_cancel_restore(engine->cache, &sequence->transfer);
+        start_over(engine, sequence);
+    }
+}
+
+/* ---- what came back from the cache ---- */
+
+enum settled { SETTLED_WHOLE, SETTLED_SHORT, SETTLED_NOT };
+
+/* Acts upon a restore's outcome, waiting for it if need be. When it was shorter than promised, what
+ * was computed behind it is void, and the sequence goes on from where the restore was good. */
+static enum settled settle(struct kvt_ref_engine *engine, struct kvt_ref_sequence *sequence)
+{
+    struct kvt_ref_transfer *transfer = &sequence->transfer;
+    if (!transfer->unsettled) return SETTLED_WHOLE;
+    if (!kvt_ref_cache_restore_end(engine->cache, transfer)) {
+        turn_cache_off(engine);
+        return SETTLED_NOT;
+    }
+    transfer->unsettled = false;
+    sequence->result.cached_tokens = transfer->good_tokens;
+    if (transfer->good_tokens == transfer->matched_tokens) return SETTLED_WHOLE;
+    sequence->computed = transfer->good_tokens;
+    return SETTLED_SHORT;
+}
+
+/* Before a chunk: a restore that has ended needs no waiting inside the pass, and a control must
+ * change the page before anything reads it. False when the cache was turned off. */
+static bool settle_early(struct kvt_ref_engine *engine, struct kvt_ref_sequence *sequence)
+{
+    if (!sequence->transfer.unsettled) return true;
+    bool control = kvt_ref_cache_has_control(engine->cache);
+    if (!control && !kvt_ref_cache_restored(engine->cache, &sequence->transfer, 0)) return true;
+    if (settle(engine, sequence) == SETTLED_NOT) return false;
+    if (control) kvt_ref_cache_apply_control(engine->cache, sequence->blocks, sequence->computed);
+    return true;
+}
+
+static void look_up(struct kvt_ref_engine *engine, struct kvt_ref_sequence *sequence)
+{
+    struct kvt_ref_transfer *transfer = &sequence->transfer;
+    sequence->phase = KVT_REF_PREFILL;
+    if (!cache_on(engine)) return;
+    switch (kvt_ref_cache_lookup(engine->cache, transfer, sequence->tokens,
+                                 sequence->result.prompt_tokens)) {
+    case KVT_REF_AGAIN:
+        sequence->phase = KVT_REF_LOOKUP;
+        break;
+    case KVT_REF_HIT:
+        if (kvt_ref_cache_restore(engine->cache, transfer, sequence->blocks))
+            sequence->computed = transfer->matched_tokens;
+        break;
+    case KVT_REF_NOTHING:
+        break;
+    }
+}
+
+/* ---- steps ---- */
+
+static uint32_t best_token(const float *logits)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < KVT_REF_VOCABULARY; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+/* Takes the next token of a sequence from its row of logits. */
+static void take_token(struct kvt_ref_engine *engine, struct kvt_ref_sequence *sequence,
+                       uint32_t row)
+{
+    struct kvt_ref_result *result = &sequence->result;
+    kvt_ref_logits_row(&engine->compute, row, engine->logits);
+    uint32_t token = best_token(engine->logits);
+    sequence->tokens[sequence->token_count++] = token;
+    result->outputs[result->output_count++] = token;
+    if (result->output_count == 1) {
+        result->first_token_ns = kvt_ref_now_ns();
+        XXH128_canonical_t canonical;
+        XXH128_canonicalFromHash(&canonical,
+                                 XXH3_128bits(engine->logits, KVT_REF_VOCABULARY * sizeof(float)));
+        memcpy(result->logit_digest, canonical.digest, sizeof(result->logit_digest));
+    }
+    if (result->output_count == engine->config.output_tokens) end(engine, sequence, KVT_OK);
+}
+
+/* The row in which a token at this position is computed, given the first row that is free. */
+static uint32_t row_for(const struct kvt_ref_engine *engine, uint32_t position, uint32_t free_row)
+{
+    return engine->aligned_rows ? position % KVT_REF_ROWS : free_row;
+}
+
+static void prefill_step(struct kvt_ref_engine *engine, struct kvt_ref_sequence *sequence)
+{
+    struct kvt_ref_transfer *transfer = &sequence->transfer;
+    struct kvt_ref_step *step = engine->step;
+    if (!settle_early(engine, sequence)) return;
+    const uint32_t prompt_tokens = sequence->result.prompt_tokens, from = sequence->computed;
+    uint32_t first_row = row_for(engine, from, 0), count = KVT_REF_ROWS - first_row;
+    if (count > prompt_tokens - from) count = prompt_tokens - from;
+    bool last = from + count == prompt_tokens;
+    kvt_ref_batch_clear(&step->batch);
+    kvt_ref_batch_add(&step->batch, sequence->tokens + from, sequence->blocks, first_row, count,
+                      from);
+    step->want_logits = last;
+    if (!kvt_ref_step_run(engine, transfer->restoring ? transfer : NULL)) {
+        turn_cache_off(engine);
+        return;
+    }
+    if (settle(engine, sequence) != SETTLED_WHOLE) return;
+    sequence->computed = from + count;
+    if (!last) return;
+    sequence->phase = KVT_REF_DECODE;
+    /* The step has run and every restored page was reported good: only now may these bytes be given
+     * a name. */
+    if (cache_on(engine))
+        kvt_ref_cache_save(engine->cache, transfer, sequence->tokens, prompt_tokens,
+                           sequence->blocks);
+    take_token(engine, sequence, first_row + count - 1);
+}
+
+static void decode_step(struct kvt_ref_engine *engine)
+{
+    struct kvt_ref_sequence *in_row[KVT_REF_ROWS] = {NULL};
+    struct kvt_ref_step *step = engine->step;
+    const uint32_t count = engine->active_count;
+    uint32_t free_row = 0;
+    kvt_ref_batch_clear(&step->batch);
+    for (uint32_t i = 0; i < count; i++) {
+        struct kvt_ref_sequence *sequence = engine->active[(engine->decode_turn + i) % count];
+        if (sequence->phase != KVT_REF_DECODE) continue;
+        uint32_t row = row_for(engine, sequence->computed, free_row);
+        /* Where rows have their positions, two sequences can want the same one: next time. */
+        if (in_row[row]) continue;
+        in_row[row] = sequence;
+        free_row++;
+        kvt_ref_batch_add(&step->batch, sequence->tokens + sequence->computed, sequence->blocks,
+                          row, 1, sequence->computed);
+    }
+    engine->decode_turn++;
+    step->want_logits = true;
+    if (!kvt_ref_step_run(engine, NULL)) {
+        turn_cache_off(engine);
+        return;
+    }
+    for (uint32_t row = 0; row < KVT_REF_ROWS; row++)
+        if (in_row[row]) {
+            in_row[row]->computed++;
+            take_token(engine, in_row[row], row);
+        }
+}
+
+/* Runs one step; false when there is none to run. */
+static bool run_step(struct kvt_ref_engine *engine)
+{
+    struct kvt_ref_sequence *prefill = NULL;
+    bool decode = false;
+    for (uint32_t i = engine->active_count; i-- > 0;) {
+        struct kvt_ref_sequence *sequence = engine->active[i];
+        if (sequence->phase == KVT_REF_PREFILL) prefill = sequence;
+        if (sequence->phase == KVT_REF_DECODE) decode = true;
+    }
+    if (!prefill && !decode) return false;
+    engine->last_was_prefill = prefill && !(decode && engine->last_was_prefill);
+    if (engine->last_was_prefill)
+        prefill_step(engine, prefill);
+    else
+        decode_step(engine);
+    return true;
+}
+
+/* ---- the loop ---- */
+
+/* Hands out the sequences whose saves have ended. The first is waited for, at most timeout_ns. */
+static void poll_saves(struct kvt_ref_engine *engine, uint64_t timeout_ns)
+{
+    struct kvt_ref_list waiting = engine->saving;
+    struct kvt_ref_sequence *sequence;
+    engine->saving = (struct kvt_ref_list){NULL, NULL};
+    while ((sequence = kvt_ref_list_take(&waiting)) != NULL) {
+        bool stuck = false;
+        if (!kvt_ref_cache_saved(engine->cache, &sequence->transfer, timeout_ns, &stuck) &&
+            !stuck) {
+            kvt_ref_list_append(&engine->saving, sequence);
+        } else {
+            sequence->blocks_lost = stuck;
+            if (stuck) turn_cache_off(engine);
+            hand_out(engine, sequence);
+        }
+        timeout_ns = 0;
+    }
+}
+
+/* Admits the oldest requests while there are places and blocks for them. */
+static void admit(struct kvt_ref_engine *engine)
+{
+    while (engine->active_count < engine->config.concurrency) {
+        pthread_mutex_lock(&engine->lock);
+        struct kvt_ref_sequence *sequence = engine->incoming.first;
+        if (sequence && !kvt_ref_kv_take(&engine->kv, sequence->block_count, sequence->blocks))
+            sequence = NULL;
+        if (sequence) sequence = kvt_ref_list_take(&engine->incoming);
+        pthread_mutex_unlock(&engine->lock);
+        if (!sequence) return;
+        sequence->transfer.id = ++engine->next_transfer_id;
+        engine->active[engine->active_count++] = sequence;
+    }
+}
+
+/* Sleeps while there is nothing to do; false when it is time to end. */
+static bool wait_for_work(struct kvt_ref_engine *engine)
+{
+    bool idle = engine->active_count == 0 && !engine->saving.first;
+    pthread_mutex_lock(&engine->lock);
+    while (idle && !engine->incoming.first && !engine->closing)
+        pthread_cond_wait(&engine->arrived, &engine->lock);
+    bool go_on = !idle || engine->incoming.first;
+    pthread_mutex_unlock(&engine->lock);
+    return go_on;
+}
+
+/* Nothing can be computed now: a lookup is to be asked again, or blocks are held by saves. */
+static void pause_briefly(struct kvt_ref_engine *engine)
+{
+    if (engine->saving.first) {
+        poll_saves(engine, KVT_PAUSE_NS);
+        return;
+    }
+    pthread_mutex_lock(&engine->lock);
+    kvt_ref_cond_wait_until(&engine->arrived, &engine->lock, kvt_ref_now_ns() + KVT_PAUSE_NS);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void *kvt_ref_scheduler_main(void *arg)
+{
+    struct kvt_ref_engine *engine = arg;
+    while (wait_for_work(engine)) {
+        poll_saves(engine, 0);
+        admit(engine);
+        for (uint32_t i = 0; i < engine->active_count; i++)
+            if (engine->active[i]->phase == KVT_REF_LOOKUP) look_up(engine, engine->active[i]);
+        if (!run_step(engine)) pause_briefly(engine);
+    }
+    return NULL;
+}
