@@ -1,0 +1,412 @@
+/*
+ * kvtier replay TRACE: the command line, the first pass over the trace, and the course of a replay.
+ */
+#include "tools/replay.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/commands.h"
+#include "tools/options.h"
+
+#define COMMAND "replay"
+#define PLUGIN_NAME "libkvtier_plugin.so"
+#define PAGE_TOKENS_DEFAULT 16U
+#define PAGE_TOKENS_MAX 65536U
+#define CONCURRENCY_MAX 16U /* the engine's */
+#define THREADS_MAX 1024U
+#define OUTPUT_TOKENS_MAX 65536U
+#define CONTEXT_TOKENS_MAX (1U << 24)
+#define BUDGET_HUNDREDTHS_MAX 10000000U
+
+static const char *const only_names[] = {"with", "without", "both", NULL};
+static const char *const speed_names[] = {"max", "trace", NULL};
+static const char *const control_names[] = {"none", "foreign-page", "same-page", NULL};
+
+/* ---- the command line ---- */
+
+/* As the parser fills it; every number is in its range then. */
+struct arguments {
+    const char *engine;
+    uint64_t only, speed, control;
+    uint64_t sessions, concurrency, threads, seed;
+    uint64_t block_tokens, page_tokens, output_tokens, context_tokens;
+    uint64_t hbm_bytes, host_bytes, budget_hundredths;
+    const char *plugin_path, *evict_policy;
+    bool json, quiet;
+};
+
+static const struct kvt_option options[] = {
+    KVT_OPT_TEXT("engine", struct arguments, engine, "NAME", "the engine that answers (reference)"),
+    KVT_OPT_COUNT("sessions", struct arguments, sessions, 1, UINT32_MAX,
+                  "replay the first N sessions of the trace, one turn of each in turn (8)"),
+    KVT_OPT_COUNT("concurrency", struct arguments, concurrency, 1, CONCURRENCY_MAX,
+                  "requests at once, never two of one session (1)"),
+    KVT_OPT_CHOICE("speed", struct arguments, speed, speed_names,
+                   "max: ask as soon as answers are there; trace: when the trace's timestamps and "
+                   "think times say (max)"),
+    KVT_OPT_COUNT("block-tokens", struct arguments, block_tokens, 1, PAGE_TOKENS_MAX,
+                  "tokens of one KV block of the engine (the engine's own choice)"),
+    KVT_OPT_COUNT("page-tokens", struct arguments, page_tokens, 1, PAGE_TOKENS_MAX,
+                  "tokens of one page of the cache, a multiple of the block (16, or the next "
+                  "multiple of the block)"),
+    KVT_OPT_COUNT("output-tokens", struct arguments, output_tokens, 1, OUTPUT_TOKENS_MAX,
+                  "tokens to generate for each turn (16)"),
+    KVT_OPT_CHOICE("only", struct arguments, only, only_names,
+                   "run one half, or both and compare (both)"),
+    KVT_OPT_SIZE("hbm", struct arguments, hbm_bytes,
+                 "budget of the device tier; 0: none (a quarter of the live working set)"),
+    KVT_OPT_SIZE("host", struct arguments, host_bytes,
+                 "budget of the host tier; 0: none (the rest of the live working set)"),
+    KVT_OPT_PERCENT("budget-percent", struct arguments, budget_hundredths, 1, BUDGET_HUNDREDTHS_MAX,
+                    "scale the default budgets (100)"),
+    KVT_OPT_COUNT("context", struct arguments, context_tokens, 2, CONTEXT_TOKENS_MAX,
+                  "longest prompt and output; a longer one ends its session, and is counted "
+                  "(16384)"),
+    KVT_OPT_TEXT("plugin", struct arguments, plugin_path, "PATH",
+                 "the cache's plug-in (" PLUGIN_NAME " beside the program)"),
+    KVT_OPT_TEXT("evict", struct arguments, evict_policy, "POLICY",
+                 "eviction policy (the plug-in's default)"),
+    KVT_OPT_COUNT("threads", struct arguments, threads, 0, THREADS_MAX,
+                  "compute threads; 0: as many as there are, at most 8 (0)"),
+    KVT_OPT_COUNT("seed", struct arguments, seed, 0, 0, "of the engine's weights (1)"),
+    KVT_OPT_CHOICE("control", struct arguments, control, control_names,
+                   "prove the comparison: overwrite a restored page with another's bytes, which "
+                   "must be noticed, or with its own, which must not (none)"),
+    KVT_OPT_FLAG("json", struct arguments, json,
+                 "print one JSON object and nothing else on standard output"),
+    KVT_OPT_FLAG("quiet", struct arguments, quiet, "no plan, no progress and no warnings"),
+};
+
+static const struct kvt_command_line command_line = {
+    .command = COMMAND,
+    .operands = "TRACE",
+    .summary = "Answers a trace with an engine, without and with the cache, and compares time to "
+               "first token and outputs. The trace is text, mooncake or kvtrace, plain or gzip.",
+    .notes = "Exit status: 0 done; 1 outputs differ or tokens are not accounted for; 2 wrong "
+             "usage;\n3 the trace, the engine or the plug-in could not be used, or a request "
+             "failed.\n",
+    .options = options,
+    .option_count = (uint32_t)(sizeof(options) / sizeof(options[0])),
+    .operands_min = 1,
+    .operands_max = 1,
+};
+
+/* ---- the plan ---- */
+
+/* PLUGIN_NAME in the program's folder; malloc'd. */
+static char *plugin_beside_program(void)
+{
+    char path[PATH_MAX];
+    ssize_t bytes = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    if (bytes < 0) {
+        return NULL;
+    }
+    path[bytes] = '\0';
+    char *slash = strrchr(path, '/');
+    if (slash == NULL) {
+        return NULL;
+    }
+    *slash = '\0';
+    char *plugin = NULL;
+    return asprintf(&plugin, "%s/%s", path, PLUGIN_NAME) < 0 ? NULL : plugin;
+}
+
+static void fill_plan(const struct arguments *a, const char *trace_path,
+                      const struct kvt_replay_engine *engine, struct kvt_replay_plan *plan)
+{
+    const char *slash = strrchr(trace_path, '/');
+    uint64_t block = a->block_tokens != KVT_NOT_GIVEN ? a->block_tokens : engine->block_tokens;
+    uint64_t page = a->page_tokens;
+    if (page == KVT_NOT_GIVEN) {
+        page = (PAGE_TOKENS_DEFAULT + block - 1) / block * block;
+    }
+    *plan = (struct kvt_replay_plan){
+        .engine = engine,
+        .trace_name = slash != NULL ? slash + 1 : trace_path,
+        .only = (enum kvt_replay_only)a->only,
+        .speed = (enum kvt_replay_speed)a->speed,
+        .control = (enum kvt_replay_control)a->control,
+        .sessions = (uint32_t)a->sessions,
+        .concurrency = (uint32_t)a->concurrency,
+        .threads = (uint32_t)a->threads,
+        .block_tokens = (uint32_t)block,
+        .page_tokens = (uint32_t)page,
+        .output_tokens = (uint32_t)a->output_tokens,
+        .context_tokens = (uint32_t)a->context_tokens,
+        .seed = a->seed,
+        .budget_hundredths = a->budget_hundredths,
+        .hbm_bytes = a->hbm_bytes,
+        .host_bytes = a->host_bytes,
+        .hbm_given = a->hbm_bytes != KVT_NOT_GIVEN,
+        .host_given = a->host_bytes != KVT_NOT_GIVEN,
+        .plugin_path = a->plugin_path,
+        .evict_policy = a->evict_policy,
+        .json = a->json,
+        .quiet = a->quiet,
+    };
+}
+
+/* A quarter of the live working set for hbm, the rest of it for host, in whole pages, where the
+ * command line does not say. */
+static void default_budgets(struct kvt_replay_plan *plan)
+{
+    uint64_t page_bytes = plan->engine->page_bytes(plan->page_tokens);
+    uint64_t whole =
+        (plan->needs.peak_live_pages * plan->budget_hundredths + KVT_REPLAY_HUNDREDTHS - 1) /
+        KVT_REPLAY_HUNDREDTHS;
+    whole = whole > 0 ? whole : 1;
+    if (!plan->hbm_given) {
+        plan->hbm_bytes = (whole + 3) / 4 * page_bytes;
+    }
+    if (!plan->host_given) {
+        uint64_t hbm_pages = plan->hbm_bytes / page_bytes;
+        plan->host_bytes = whole > hbm_pages ? (whole - hbm_pages) * page_bytes : 0;
+    }
+}
+
+/* What no trace is needed to see. KVT_EXIT_DONE: nothing wrong. */
+static int check_arguments(const struct kvt_replay_plan *plan)
+{
+    if (plan->page_tokens % plan->block_tokens != 0) {
+        kvt_usage_error(COMMAND,
+                        "--page-tokens %" PRIu32
+                        " is not a multiple of the engine's block of %" PRIu32
+                        " tokens (--block-tokens)",
+                        plan->page_tokens, plan->block_tokens);
+        return KVT_EXIT_USAGE;
+    }
+    if (plan->only == KVT_REPLAY_WITHOUT) {
+        return KVT_EXIT_DONE;
+    }
+    uint64_t page_bytes = plan->engine->page_bytes(plan->page_tokens);
+    const uint64_t budgets[] = {plan->hbm_bytes, plan->host_bytes};
+    const bool given[] = {plan->hbm_given, plan->host_given};
+    for (int i = 0; i < 2; i++) {
+        if (given[i] && budgets[i] != 0 && budgets[i] < page_bytes) {
+            kvt_usage_error(COMMAND,
+                            "--%s %" PRIu64 " is smaller than one page, which takes %" PRIu64
+                            " bytes; give at least that, or 0 for no such tier",
+                            i == 0 ? "hbm" : "host", budgets[i], page_bytes);
+            return KVT_EXIT_USAGE;
+        }
+    }
+    if (plan->hbm_given && plan->hbm_bytes == 0 && plan->host_given && plan->host_bytes == 0) {
+        kvt_usage_error(COMMAND, "--hbm 0 and --host 0 leave the cache no memory; use --only "
+                                 "without to run without a cache");
+        return KVT_EXIT_USAGE;
+    }
+    return KVT_EXIT_DONE;
+}
+
+/* The order and what it needs; says what is wrong. */
+static int make_order(struct kvt_replay_plan *plan)
+{
+    enum kvt_order_kind kind =
+        plan->speed == KVT_REPLAY_TRACE ? KVT_ORDER_ARRIVAL : KVT_ORDER_ROUNDS;
+    kvt_status status = kvt_order_build(plan->trace, kind, plan->sessions, plan->context_tokens,
+                                        plan->output_tokens, &plan->order);
+    if (status == KVT_ERR_INVAL) {
+        kvt_usage_error(COMMAND,
+                        "--speed trace: %s has no times, as text traces have none; use "
+                        "--speed max",
+                        plan->trace_name);
+        return KVT_EXIT_USAGE;
+    }
+    if (status == KVT_OK && plan->order.turn_count == 0) {
+        kvt_command_error(COMMAND,
+                          "%s: no turn of the first %" PRIu32 " sessions fits into %" PRIu32
+                          " tokens with its output; raise --context or --sessions",
+                          plan->trace_name, plan->sessions, plan->context_tokens);
+        return KVT_EXIT_FAILED;
+    }
+    if (status == KVT_OK) {
+        status = kvt_order_measure(plan->trace, &plan->order, plan->page_tokens,
+                                   plan->engine->vocabulary(), &plan->needs);
+    }
+    if (status != KVT_OK) {
+        kvt_command_error(COMMAND, "memory could not be had for the first pass over the trace");
+        return KVT_EXIT_FAILED;
+    }
+    default_budgets(plan);
+    return KVT_EXIT_DONE;
+}
+
+/* ---- running ---- */
+
+/* Says what came of one half. An engine that refuses its settings is a wrong command line. */
+static int run_half(const struct kvt_replay_plan *plan, bool with_cache,
+                    struct kvt_replay_half *half)
+{
+    char why[KVT_REPLAY_WHY_BYTES];
+    kvt_status status = kvt_replay_run(plan, with_cache, half, why, sizeof(why));
+    if (status == KVT_OK) {
+        return KVT_EXIT_DONE;
+    }
+    if (status == KVT_ERR_INVAL && !half->ran) {
+        kvt_usage_error(COMMAND, "%s", why);
+        return KVT_EXIT_USAGE;
+    }
+    kvt_command_error(COMMAND, "%s: %s", with_cache ? "with the cache" : "without a cache", why);
+    return KVT_EXIT_FAILED;
+}
+
+static void say_failures(const struct kvt_replay_plan *plan, const char *name,
+                         const struct kvt_replay_half *half)
+{
+    if (half->failed_count == 0) {
+        return;
+    }
+    const struct kvt_trace_turn *turn = &plan->trace->turns[plan->order.turns[half->failed_first]];
+    kvt_command_error(COMMAND,
+                      "%s: %" PRIu32 " of %" PRIu32 " requests failed, first turn %" PRIu32
+                      " of session %s: %s",
+                      name, half->failed_count, half->turn_count, turn->turn,
+                      plan->trace->sessions[turn->session].id,
+                      kvt_status_sentence(half->results[half->failed_first].status));
+}
+
+/* Prints what the halves say and returns the exit status. Wrong answers weigh more than missing
+ * ones. */
+static int report(const struct kvt_replay_plan *plan, const struct kvt_replay_half *without,
+                  const struct kvt_replay_half *with)
+{
+    struct kvt_replay_verdict verdict;
+    kvt_status status = kvt_replay_judge(plan, without, with, &verdict);
+    if (status == KVT_OK && plan->json) {
+        status = kvt_replay_print_json(plan, without, with, &verdict);
+    } else if (status == KVT_OK) {
+        kvt_replay_print_table(plan, without, with, &verdict);
+    }
+    if (status != KVT_OK) {
+        kvt_command_error(COMMAND, "memory could not be had for the report");
+        return KVT_EXIT_FAILED;
+    }
+    (void)fflush(stdout);
+    say_failures(plan, "without a cache", without);
+    say_failures(plan, "with the cache", with);
+    int exit_status = KVT_EXIT_DONE;
+    if (without->failed_count + with->failed_count > 0) {
+        exit_status = KVT_EXIT_FAILED;
+    }
+    if (with->has_stats && !verdict.conserved) {
+        kvt_command_error(COMMAND, "conservation is broken: %s", verdict.broken);
+        exit_status = KVT_EXIT_BAD_NEWS;
+    }
+    if (verdict.turns_different > 0) {
+        kvt_command_error(COMMAND, "outputs differ on %" PRIu32 " of %" PRIu32 " turns",
+                          verdict.turns_different, verdict.turns_compared);
+        exit_status = KVT_EXIT_BAD_NEWS;
+    }
+    return exit_status;
+}
+
+/* The half with the cache runs first: if its plug-in or budgets cannot be used, that is known
+ * before minutes are spent on the other half. A warm machine then favours the half without. */
+static int run_plan(const struct kvt_replay_plan *plan)
+{
+    struct kvt_replay_half without = {0};
+    struct kvt_replay_half with = {0};
+    int exit_status = KVT_EXIT_DONE;
+    if (plan->only != KVT_REPLAY_WITHOUT) {
+        exit_status = run_half(plan, true, &with);
+    }
+    if (exit_status == KVT_EXIT_DONE && plan->only != KVT_REPLAY_WITH) {
+        exit_status = run_half(plan, false, &without);
+    }
+    if (exit_status == KVT_EXIT_DONE) {
+        exit_status = report(plan, &without, &with);
+    }
+    kvt_replay_half_fini(plan, &without);
+    kvt_replay_half_fini(plan, &with);
+    return exit_status;
+}
+
+static int replay_trace(const struct kvt_replay_plan *wanted, const char *path)
+{
+    struct kvt_replay_plan plan = *wanted;
+    char why[KVT_REPLAY_WHY_BYTES];
+    struct kvt_trace trace;
+    if (kvt_trace_open(path, &trace, why, sizeof(why)) != KVT_OK) {
+        kvt_command_error(COMMAND, "%s", why);
+        return KVT_EXIT_FAILED;
+    }
+    plan.trace = &trace;
+    int exit_status = make_order(&plan);
+    if (exit_status == KVT_EXIT_DONE) {
+        if (!plan.quiet) {
+            kvt_replay_print_plan(&plan, plan.json ? stderr : stdout);
+        }
+        exit_status = run_plan(&plan);
+    }
+    kvt_order_destroy(&plan.order);
+    kvt_trace_close(&trace);
+    return exit_status;
+}
+
+/* The engine of that name, or NULL and a sentence. */
+static const struct kvt_replay_engine *find_engine(const struct kvt_replay_engine *const *engines,
+                                                   const char *name)
+{
+    char known[128] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; engines[i] != NULL; i++) {
+        if (name == NULL || strcmp(engines[i]->name, name) == 0) {
+            return engines[i];
+        }
+        int n = snprintf(known + used, sizeof(known) - used, "%s%s", i > 0 ? ", " : "",
+                         engines[i]->name);
+        used = n > 0 && (size_t)n < sizeof(known) - used ? used + (size_t)n : sizeof(known) - 1;
+    }
+    kvt_usage_error(COMMAND, "--engine: \"%s\" is not known; the engines are: %s", name, known);
+    return NULL;
+}
+
+int kvt_replay_main(const struct kvt_replay_engine *const *engines, int argc, char **argv)
+{
+    struct arguments arguments = {.only = KVT_REPLAY_BOTH,
+                                  .sessions = 8,
+                                  .concurrency = 1,
+                                  .seed = 1,
+                                  .block_tokens = KVT_NOT_GIVEN,
+                                  .page_tokens = KVT_NOT_GIVEN,
+                                  .output_tokens = 16,
+                                  .context_tokens = 16384,
+                                  .hbm_bytes = KVT_NOT_GIVEN,
+                                  .host_bytes = KVT_NOT_GIVEN,
+                                  .budget_hundredths = KVT_REPLAY_HUNDREDTHS};
+    const char *trace_path = NULL;
+    uint32_t operand_count = 0;
+    enum kvt_parse parsed =
+        kvt_options_parse(&command_line, argc, argv, &arguments, &trace_path, &operand_count);
+    if (parsed != KVT_PARSE_DONE) {
+        return parsed == KVT_PARSE_HELP ? KVT_EXIT_DONE : KVT_EXIT_USAGE;
+    }
+    const struct kvt_replay_engine *engine = find_engine(engines, arguments.engine);
+    if (engine == NULL) {
+        return KVT_EXIT_USAGE;
+    }
+    char *own_plugin = NULL;
+    if (arguments.plugin_path == NULL && arguments.only != KVT_REPLAY_WITHOUT) {
+        own_plugin = plugin_beside_program();
+        if (own_plugin == NULL) {
+            kvt_usage_error(COMMAND, "the program's own folder is not known; name the plug-in "
+                                     "with --plugin");
+            return KVT_EXIT_FAILED;
+        }
+        arguments.plugin_path = own_plugin;
+    }
+    struct kvt_replay_plan plan;
+    fill_plan(&arguments, trace_path, engine, &plan);
+    int exit_status = check_arguments(&plan);
+    if (exit_status == KVT_EXIT_DONE) {
+        exit_status = replay_trace(&plan, trace_path);
+    }
+    free(own_plugin);
+    return exit_status;
+}
