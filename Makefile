@@ -131,7 +131,7 @@ setup: ## install the Debian/Ubuntu packages that building, running and testing 
 demo: ## set up, build, make a trace and replay it without and with the cache
 	@tests/setup.sh build run
 	@$(MAKE) $(J) VARIANT=release build
-	build/kvtier generate --seed 1 --sessions 4 --out build/demo.kvt.jsonl
+	build/kvtier generate --seed 1 --sessions 4 --scale 15 --out build/demo.kvt.jsonl
 	build/kvtier replay build/demo.kvt.jsonl
 
 test: ## set up, build and run the tests (less than two minutes)

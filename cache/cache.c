@@ -24,13 +24,60 @@ void kvt_why(char *why, size_t why_bytes, const char *format, ...)
 
 kvt_status kvt_cache_enter(const struct kvt_cache *cache)
 {
+    if (cache == NULL) {
+        return KVT_ERR_INVAL;
+    }
     return cache->pid == getpid() ? KVT_OK : KVT_ERR_PROCESS;
 }
 
 /* ---- life cycle ---- */
 
+/* Table sizes beyond this are mistakes; index numbers have 32 bits. */
+#define TABLE_MAX (1u << 30)
+
+static kvt_status check_limits(const struct kvt_cache_config *config, char *why, size_t why_bytes)
+{
+    const struct {
+        const char *name;
+        uint32_t value;
+    } limits[] = {{"pages_max", config->pages_max},
+                  {"leases_max", config->leases_max},
+                  {"jobs_max", config->jobs_max},
+                  {"requests_max", config->requests_max},
+                  {"ghosts_max", config->ghosts_max}};
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        if (limits[i].value > TABLE_MAX) {
+            kvt_why(why, why_bytes, "%s is %u, more than the %u allowed", limits[i].name,
+                    limits[i].value, TABLE_MAX);
+            return KVT_ERR_INVAL;
+        }
+    }
+    const uint64_t budgets[KVT_TIERS] = {config->hbm_bytes, config->host_bytes};
+    for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {
+        if (budgets[tier] > 0 && budgets[tier] < KVT_CHUNK_ALIGN_BYTES) {
+            kvt_why(why, why_bytes,
+                    "the %s budget of %llu bytes is below the least, %u: raise it, or set it to 0 "
+                    "to do without that tier",
+                    tier == KVT_HBM ? "hbm" : "host", (unsigned long long)budgets[tier],
+                    KVT_CHUNK_ALIGN_BYTES);
+            return KVT_ERR_INVAL;
+        }
+    }
+    return KVT_OK;
+}
+
+static bool memory_is_whole(const struct kvt_cache_memory *memory)
+{
+    return memory == NULL ||
+           (memory->alloc != NULL && memory->resize != NULL && memory->free != NULL);
+}
+
 static kvt_status check_config(const struct kvt_cache_config *config, char *why, size_t why_bytes)
 {
+    if (!memory_is_whole(config->memory) || !memory_is_whole(config->index_memory)) {
+        kvt_why(why, why_bytes, "memory hooks lack one of alloc, resize and free");
+        return KVT_ERR_INVAL;
+    }
     if (config->page_tokens > KVT_PAGE_TOKENS_MAX) {
         kvt_why(why, why_bytes, "a page of %u tokens is larger than the %u allowed",
                 config->page_tokens, KVT_PAGE_TOKENS_MAX);
@@ -46,7 +93,7 @@ static kvt_status check_config(const struct kvt_cache_config *config, char *why,
                 config->evict_policy);
         return KVT_ERR_INVAL;
     }
-    return KVT_OK;
+    return check_limits(config, why, why_bytes);
 }
 
 static struct kvt_memory memory_of(const struct kvt_cache_memory *memory)
@@ -67,8 +114,8 @@ static uint64_t or_default_64(uint64_t value, uint64_t otherwise)
     return value != 0 ? value : otherwise;
 }
 
-static kvt_status plan_of(struct kvt_cache *cache, const struct kvt_cache_config *config,
-                          char *why, size_t why_bytes)
+static kvt_status plan_of(struct kvt_cache *cache, const struct kvt_cache_config *config, char *why,
+                          size_t why_bytes)
 {
     const char *policy = config->evict_policy != NULL ? config->evict_policy : "lru";
     /* Handles of different caches should not be the same numbers. */
@@ -99,6 +146,10 @@ static kvt_status plan_of(struct kvt_cache *cache, const struct kvt_cache_config
 kvt_status kvt_cache_create(const struct kvt_cache_config *config, struct kvt_cache **out_cache,
                             char *why, size_t why_bytes)
 {
+    if (config == NULL || out_cache == NULL) {
+        kvt_why(why, why_bytes, "the config, or where to put the cache, is NULL");
+        return KVT_ERR_INVAL;
+    }
     kvt_status status = check_config(config, why, why_bytes);
     if (status != KVT_OK) {
         return status;
@@ -119,8 +170,7 @@ kvt_status kvt_cache_create(const struct kvt_cache_config *config, struct kvt_ca
     kvt_lock_init(&cache->lock, KVT_RANK_PLUGIN, "facade");
     status = kvt_cpu_device_open(&cache->mem, &cache->device);
     if (status != KVT_OK) {
-        kvt_why(why, why_bytes, "the CPU device could not be opened (%s)",
-                kvt_status_text(status));
+        kvt_why(why, why_bytes, "the CPU device could not be opened (%s)", kvt_status_text(status));
         goto undo_cache;
     }
     status = plan_of(cache, config, why, why_bytes);
@@ -143,7 +193,7 @@ static bool still_in_use(struct kvt_cache *cache)
     bool bound = false;
     kvt_lock_take(&cache->lock);
     for (uint32_t i = 0; i < KVT_BINDINGS_MAX; i++) {
-        bound = bound || cache->bounds[i].binding != NULL;
+        bound = bound || cache->bounds[i].binding != NULL || cache->bounds[i].leaving;
     }
     kvt_lock_give(&cache->lock);
     return bound || atomic_load(&cache->streams) > 0 || atomic_load(&cache->events) > 0;
@@ -188,10 +238,9 @@ static bool has_tag(const struct kvt_cache_field *fields, size_t field_count, ui
 }
 
 /* form | page tokens | tenant's length | tenant | fields. */
-static kvt_status base_namespace(struct kvt_cache *cache, const char *tenant,
-                                 size_t tenant_bytes, const struct kvt_cache_field *fields,
-                                 size_t field_count, struct kvt_canonical *out_base, char *why,
-                                 size_t why_bytes)
+static kvt_status base_namespace(struct kvt_cache *cache, const char *tenant, size_t tenant_bytes,
+                                 const struct kvt_cache_field *fields, size_t field_count,
+                                 struct kvt_canonical *out_base, char *why, size_t why_bytes)
 {
     unsigned char head[NAMESPACE_HEAD_BYTES + TENANT_BYTES_MAX];
     uint32_t words[4] = {NAMESPACE_FORM, cache->page_tokens, (uint32_t)tenant_bytes, 0};
@@ -217,6 +266,13 @@ kvt_status kvt_cache_client_open(struct kvt_cache *cache, const char *tenant, si
     if (status != KVT_OK) {
         return status;
     }
+    if (out_client == NULL || (tenant == NULL && tenant_bytes > 0) ||
+        (fields == NULL && field_count > 0) || (required == NULL && required_count > 0)) {
+        kvt_why(why, why_bytes,
+                "the tenant, the fields, the required tags, or where to put the "
+                "client, is NULL");
+        return KVT_ERR_INVAL;
+    }
     for (size_t i = 0; i < required_count; i++) {
         if (!has_tag(fields, field_count, required[i])) {
             kvt_why(why, why_bytes,
@@ -226,8 +282,8 @@ kvt_status kvt_cache_client_open(struct kvt_cache *cache, const char *tenant, si
         }
     }
     struct kvt_canonical base;
-    status = base_namespace(cache, tenant, tenant_bytes, fields, field_count, &base, why,
-                            why_bytes);
+    status =
+        base_namespace(cache, tenant, tenant_bytes, fields, field_count, &base, why, why_bytes);
     if (status != KVT_OK) {
         return status;
     }
@@ -239,8 +295,11 @@ kvt_status kvt_cache_client_open(struct kvt_cache *cache, const char *tenant, si
     for (uint32_t i = 0; status == KVT_OK && i < KVT_CLIENTS_MAX; i++) {
         if (!cache->clients[i].used) {
             free_client = i;
-            cache->clients[i] = (struct kvt_client){.used = true, .ns = ns, .group = group,
-                                                    .base = base.bytes, .base_bytes = base.count};
+            cache->clients[i] = (struct kvt_client){.used = true,
+                                                    .ns = ns,
+                                                    .group = group,
+                                                    .base = base.bytes,
+                                                    .base_bytes = base.count};
             break;
         }
     }
@@ -281,20 +340,30 @@ kvt_status kvt_cache_client_close(struct kvt_cache *cache, uint32_t client)
 
 /* ---- bindings ---- */
 
+static bool client_known(struct kvt_cache *cache, uint32_t client)
+{
+    kvt_lock_take(&cache->lock);
+    bool known = client >= 1 && client <= KVT_CLIENTS_MAX && cache->clients[client - 1].used;
+    kvt_lock_give(&cache->lock);
+    return known;
+}
+
 static kvt_status check_layout(const struct kvt_cache *cache,
                                const struct kvt_cache_region *regions, size_t region_count,
                                uint32_t block_tokens, uint64_t block_count, char *why,
                                size_t why_bytes)
 {
     if (block_tokens == 0 || cache->page_tokens % block_tokens != 0) {
-        kvt_why(why, why_bytes,
-                "a page of %u tokens is not a multiple of the engine's block of %u tokens: choose a "
-                "page size that is", cache->page_tokens, block_tokens);
+        kvt_why(
+            why, why_bytes,
+            "a page of %u tokens is not a multiple of the engine's block of %u tokens: choose a "
+            "page size that is",
+            cache->page_tokens, block_tokens);
         return KVT_ERR_INVAL;
     }
-    if (region_count == 0 || region_count > KVT_CACHE_REGIONS_MAX) {
-        kvt_why(why, why_bytes, "%zu regions: there must be 1 to %u", region_count,
-                KVT_CACHE_REGIONS_MAX);
+    if (regions == NULL || region_count == 0 || region_count > KVT_CACHE_REGIONS_MAX) {
+        kvt_why(why, why_bytes, "%zu regions: there must be 1 to %u",
+                regions != NULL ? region_count : 0, KVT_CACHE_REGIONS_MAX);
         return KVT_ERR_INVAL;
     }
     if (block_count == 0 || block_count > UINT32_MAX) {
@@ -363,9 +432,17 @@ kvt_status kvt_cache_bind(struct kvt_cache *cache, uint32_t client,
                           char *why, size_t why_bytes)
 {
     kvt_status status = kvt_cache_enter(cache);
+    if (status == KVT_OK && out_binding == NULL) {
+        kvt_why(why, why_bytes, "where to put the binding is NULL");
+        status = KVT_ERR_INVAL;
+    }
+    if (status == KVT_OK && !client_known(cache, client)) {
+        kvt_why(why, why_bytes, "client %u is not open", client);
+        status = KVT_ERR_STALE;
+    }
     if (status == KVT_OK) {
-        status = check_layout(cache, regions, region_count, block_tokens, block_count, why,
-                              why_bytes);
+        status =
+            check_layout(cache, regions, region_count, block_tokens, block_count, why, why_bytes);
     }
     uint64_t page_bytes = 0;
     for (size_t i = 0; status == KVT_OK && i < region_count; i++) {
@@ -385,7 +462,8 @@ kvt_status kvt_cache_bind(struct kvt_cache *cache, uint32_t client,
     }
     kvt_lock_take(&cache->lock);
     uint32_t number = 0;
-    while (number < KVT_BINDINGS_MAX && cache->bounds[number].binding != NULL) {
+    while (number < KVT_BINDINGS_MAX &&
+           (cache->bounds[number].binding != NULL || cache->bounds[number].leaving)) {
         number++;
     }
     if (number < KVT_BINDINGS_MAX) {
@@ -422,6 +500,7 @@ kvt_status kvt_cache_unbind(struct kvt_cache *cache, uint32_t client, uint64_t h
             status = KVT_ERR_BUSY;
         } else if (binding != NULL) {
             bound->binding = NULL; /* taken out first: no new job finds it */
+            bound->leaving = true;
         }
     }
     kvt_lock_give(&cache->lock);
@@ -429,11 +508,12 @@ kvt_status kvt_cache_unbind(struct kvt_cache *cache, uint32_t client, uint64_t h
         return binding == NULL ? KVT_ERR_STALE : status;
     }
     status = kvt_plan_unbind(cache->plan, binding);
+    kvt_lock_take(&cache->lock);
+    cache->bounds[number].leaving = false;
     if (status != KVT_OK) {
-        kvt_lock_take(&cache->lock);
         cache->bounds[number].binding = binding;
-        kvt_lock_give(&cache->lock);
     }
+    kvt_lock_give(&cache->lock);
     return status;
 }
 

@@ -11,18 +11,18 @@
 
 struct kvt_client {
     bool used;
-    uint32_t ns;      /* its base namespace */
-    uint64_t group;   /* hash of the tenant */
+    uint32_t ns;         /* its base namespace */
+    uint64_t group;      /* hash of the tenant */
     unsigned char *base; /* the base namespace's fields, canonical, before narrowing */
     size_t base_bytes;
 };
 
 struct kvt_bound {
-    uint32_t generation; /* odd: in use */
+    uint32_t generation; /* rises with each bind */
     uint32_t client;
     uint32_t calls; /* under way with this binding */
-    uint32_t reserved0;
-    struct kvt_binding *binding;
+    bool leaving;   /* being unbound: no call finds it, and its place is not free yet */
+    struct kvt_binding *binding; /* NULL: the place is free, unless leaving */
 };
 
 struct kvt_cache {
@@ -43,7 +43,7 @@ struct kvt_cache {
 void kvt_why(char *why, size_t why_bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* KVT_ERR_PROCESS in a child of the process that created the cache. */
+/* KVT_ERR_PROCESS in a child of the process that created the cache; INVAL without a cache. */
 kvt_status kvt_cache_enter(const struct kvt_cache *) KVT_MUST_CHECK;
 
 /* namespace.c: tagged fields to canonical bytes */

@@ -35,8 +35,7 @@ static kvt_status namespace_of(struct kvt_cache *cache, uint32_t client,
     }
     kvt_lock_give(&cache->lock);
     if (status == KVT_OK && field_count > 0) {
-        status =
-            kvt_plan_namespace(cache->plan, narrowed.bytes, narrowed.count, group, out_ns);
+        status = kvt_plan_namespace(cache->plan, narrowed.bytes, narrowed.count, group, out_ns);
         kvt_canonical_fini(&cache->mem, &narrowed);
     }
     return status;
@@ -102,6 +101,9 @@ kvt_status kvt_cache_lookup(struct kvt_cache *cache, const struct kvt_cache_look
                             struct kvt_cache_found *out_found)
 {
     kvt_status status = kvt_cache_enter(cache);
+    if (status == KVT_OK && (in == NULL || out_found == NULL)) {
+        status = KVT_ERR_INVAL;
+    }
     if (status == KVT_OK) {
         status = check_tokens(in->tokens, in->token_count, in->extras, in->extra_count);
     }
@@ -192,7 +194,7 @@ kvt_status kvt_cache_restore(struct kvt_cache *cache, const struct kvt_cache_res
     if (status != KVT_OK) {
         return status;
     }
-    if (in->stream == NULL || in->blocks == NULL || in->token_count == 0 ||
+    if (in == NULL || in->stream == NULL || in->blocks == NULL || in->token_count == 0 ||
         in->token_count > KVT_TOKENS_MAX || in->first_token > KVT_TOKENS_MAX ||
         in->first_token % cache->page_tokens != 0 || in->token_count % cache->page_tokens != 0 ||
         (out_job == NULL && in->detached == 0)) {
@@ -212,8 +214,7 @@ static kvt_status save_bound(struct kvt_cache *cache, const struct kvt_cache_sav
 {
     uint32_t pages = (uint32_t)(in->token_count / cache->page_tokens);
     size_t blocks = (size_t)pages * binding->blocks_per_page;
-    uint64_t valid_page =
-        (in->valid_from_token + cache->page_tokens - 1) / cache->page_tokens;
+    uint64_t valid_page = (in->valid_from_token + cache->page_tokens - 1) / cache->page_tokens;
     if (in->block_count < blocks) {
         return KVT_ERR_INVAL;
     }
@@ -244,6 +245,9 @@ kvt_status kvt_cache_save(struct kvt_cache *cache, const struct kvt_cache_save *
                           uint64_t *out_job)
 {
     kvt_status status = kvt_cache_enter(cache);
+    if (status == KVT_OK && in == NULL) {
+        status = KVT_ERR_INVAL;
+    }
     if (status == KVT_OK) {
         status = check_tokens(in->tokens, in->token_count, in->extras, in->extra_count);
     }
@@ -272,6 +276,9 @@ kvt_status kvt_cache_poll(struct kvt_cache *cache, uint32_t client, uint64_t job
 {
     kvt_status status = kvt_cache_enter(cache);
     struct kvt_plan_result result;
+    if (status == KVT_OK && out_result == NULL) {
+        status = KVT_ERR_INVAL; /* before the handle is spent */
+    }
     if (status == KVT_OK) {
         status = kvt_plan_poll(cache->plan, client, job, timeout_ns, &result);
     }
@@ -318,10 +325,17 @@ kvt_status kvt_cache_quiesce(struct kvt_cache *cache, uint64_t timeout_ns)
 
 /* ---- streams ---- */
 
+/* What every call on a stream or an event checks first. */
+static kvt_status enter_with(const struct kvt_cache *cache, const void *a, const void *b)
+{
+    kvt_status status = kvt_cache_enter(cache);
+    return status == KVT_OK && (a == NULL || b == NULL) ? KVT_ERR_INVAL : status;
+}
+
 kvt_status kvt_cache_stream_create(struct kvt_cache *cache, void **out_stream)
 {
     struct kvt_stream *stream = NULL;
-    kvt_status status = kvt_cache_enter(cache);
+    kvt_status status = enter_with(cache, out_stream, out_stream);
     if (status == KVT_OK) {
         status = cache->device->ops->stream_create(cache->device, &stream);
     }
@@ -334,7 +348,7 @@ kvt_status kvt_cache_stream_create(struct kvt_cache *cache, void **out_stream)
 
 void kvt_cache_stream_destroy(struct kvt_cache *cache, void *stream)
 {
-    if (stream != NULL && kvt_cache_enter(cache) == KVT_OK) {
+    if (enter_with(cache, stream, stream) == KVT_OK) {
         cache->device->ops->stream_destroy(stream);
         atomic_fetch_sub(&cache->streams, 1);
     }
@@ -343,13 +357,20 @@ void kvt_cache_stream_destroy(struct kvt_cache *cache, void *stream)
 kvt_status kvt_cache_stream_enqueue(struct kvt_cache *cache, void *stream, void (*fn)(void *),
                                     void *arg)
 {
-    return cache->device->ops->call(stream, fn, arg);
+    kvt_status status = enter_with(cache, stream, stream);
+    if (status == KVT_OK && fn == NULL) {
+        status = KVT_ERR_INVAL;
+    }
+    return status == KVT_OK ? cache->device->ops->call(stream, fn, arg) : status;
 }
 
 kvt_status kvt_cache_event_create(struct kvt_cache *cache, void **out_event)
 {
     struct kvt_event *event = NULL;
-    kvt_status status = cache->device->ops->event_create(cache->device, &event);
+    kvt_status status = enter_with(cache, out_event, out_event);
+    if (status == KVT_OK) {
+        status = cache->device->ops->event_create(cache->device, &event);
+    }
     if (status == KVT_OK) {
         atomic_fetch_add(&cache->events, 1);
         *out_event = event;
@@ -359,7 +380,7 @@ kvt_status kvt_cache_event_create(struct kvt_cache *cache, void **out_event)
 
 void kvt_cache_event_destroy(struct kvt_cache *cache, void *event)
 {
-    if (event != NULL) {
+    if (enter_with(cache, event, event) == KVT_OK) {
         cache->device->ops->event_destroy(event);
         atomic_fetch_sub(&cache->events, 1);
     }
@@ -367,21 +388,28 @@ void kvt_cache_event_destroy(struct kvt_cache *cache, void *event)
 
 kvt_status kvt_cache_event_record(struct kvt_cache *cache, void *event, void *stream)
 {
-    return cache->device->ops->record(event, stream);
+    kvt_status status = enter_with(cache, event, stream);
+    return status == KVT_OK ? cache->device->ops->record(event, stream) : status;
 }
 
 kvt_status kvt_cache_stream_wait(struct kvt_cache *cache, void *stream, void *event)
 {
-    return cache->device->ops->wait(stream, event);
+    kvt_status status = enter_with(cache, stream, event);
+    return status == KVT_OK ? cache->device->ops->wait(stream, event) : status;
 }
 
 kvt_status kvt_cache_stream_sync(struct kvt_cache *cache, void *stream, uint64_t timeout_ns)
 {
-    return cache->device->ops->sync(stream, timeout_ns);
+    kvt_status status = enter_with(cache, stream, stream);
+    return status == KVT_OK ? cache->device->ops->sync(stream, timeout_ns) : status;
 }
 
 kvt_status kvt_cache_fault_set(struct kvt_cache *cache, uint32_t kind, uint64_t value)
 {
+    kvt_status status = kvt_cache_enter(cache);
+    if (status != KVT_OK) {
+        return status;
+    }
     struct kvt_cpu_faults *faults = kvt_cpu_device_faults(cache->device);
     if (faults == NULL) {
         return KVT_ERR_UNSUPPORTED;
@@ -421,7 +449,7 @@ static void fill_tiers(struct kvt_cache_stats *out, const struct kvt_plan_stats 
 
 kvt_status kvt_cache_stats(struct kvt_cache *cache, struct kvt_cache_stats *out_stats)
 {
-    kvt_status status = kvt_cache_enter(cache);
+    kvt_status status = enter_with(cache, out_stats, out_stats);
     if (status != KVT_OK) {
         return status;
     }
@@ -473,5 +501,9 @@ kvt_status kvt_cache_check(struct kvt_cache *cache, char *why, size_t why_bytes)
     if (status != KVT_OK) {
         return status;
     }
-    return kvt_plan_check(cache->plan, why, why_bytes) ? KVT_OK : KVT_ERR_CORRUPT;
+    char own_why[256]; /* for callers that do not want to know */
+    bool mute = why == NULL || why_bytes == 0;
+    return kvt_plan_check(cache->plan, mute ? own_why : why, mute ? sizeof(own_why) : why_bytes)
+               ? KVT_OK
+               : KVT_ERR_CORRUPT;
 }

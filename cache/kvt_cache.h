@@ -1,15 +1,15 @@
 /*
  * kvt_cache.h - the cache as a library: what libkvtier offers to programs that link it.
  *
- * Engines use the plug-in ABI (kvt_engine.h); the plug-in, the tools and, later, the daemon use this.
- * One kvt_cache holds a radix tree, an hbm and a host tier, and the threads that move pages. Several
- * clients (engines) may share one.
+ * Engines use the plug-in ABI (kvt_engine.h); the plug-in, the tools and, later, the daemon use
+ * this. One kvt_cache holds a radix tree, an hbm and a host tier, and the threads that move
+ * pages. Several clients (engines) may share one.
  *
  * Invariants
  *   - A miss is a result, not an error. Whatever fails, a caller is never told that bytes are good
  *     that are not.
- *   - Handles (leases, bindings, jobs) carry generations: spent, guessed and foreign ones are refused
- *     with KVT_ERR_STALE and change nothing.
+ *   - Handles (leases, bindings, jobs) carry generations: spent, guessed and foreign ones are
+ *     refused with KVT_ERR_STALE and change nothing.
  *   - Outputs are written only on success.
  *
  * Life cycle: create -> client_open -> bind -> lookup / restore / save / poll / report ... ->
@@ -38,8 +38,8 @@ extern "C" {
 
 struct kvt_cache;
 
-/* Memory hooks: see kvt_cache_config. `bytes` is what was asked for. resize keeps the contents and on
- * NULL leaves the old block valid; it must be able to shrink. [any-thread] */
+/* Memory hooks: see kvt_cache_config. `bytes` is what was asked for. resize keeps the contents
+ * and on NULL leaves the old block valid; it must be able to shrink. [any-thread] */
 struct kvt_cache_memory {
     void *ctx;
     void *(*alloc)(void *ctx, size_t bytes);
@@ -97,19 +97,20 @@ kvt_status kvt_cache_destroy(struct kvt_cache *cache) KVT_MUST_CHECK;
 /* One tagged field of a namespace; tags as KVT_FIELD_x of kvt_engine.h. */
 struct kvt_cache_field {
     uint32_t tag;
+    uint32_t reserved0;
     const void *data;
     uint64_t bytes;
 };
 
 /*
  * A client: a lease owner with a base namespace of the tenant, the page size and these fields, of
- * which those of `required` tags must be there. Fields are copied. INVAL (with `why`), NOMEM, LIMIT.
+ * which those of `required` tags must be there. Fields are copied. INVAL (with `why`), NOMEM,
+ * LIMIT.
  */
 kvt_status kvt_cache_client_open(struct kvt_cache *cache, const char *tenant, size_t tenant_bytes,
                                  const struct kvt_cache_field *fields, size_t field_count,
                                  const uint32_t *required, size_t required_count,
-                                 uint32_t *out_client, char *why, size_t why_bytes)
-    KVT_MUST_CHECK;
+                                 uint32_t *out_client, char *why, size_t why_bytes) KVT_MUST_CHECK;
 /* Takes back its leases, requests and finished jobs. STALE. */
 kvt_status kvt_cache_client_close(struct kvt_cache *cache, uint32_t client) KVT_MUST_CHECK;
 
@@ -121,8 +122,9 @@ struct kvt_cache_region {
     uint64_t stride_bytes;
 };
 
-/* Declare paged KV memory: block b of region r lies at base + b * stride_bytes. block_tokens divides
- * page_tokens. The memory stays the caller's. INVAL (with `why`), NOMEM, LIMIT. May block. */
+/* Declare paged KV memory: block b of region r lies at base + b * stride_bytes. block_tokens
+ * divides page_tokens. The memory stays the caller's. INVAL (with `why`), NOMEM, LIMIT. May
+ * block. */
 kvt_status kvt_cache_bind(struct kvt_cache *cache, uint32_t client,
                           const struct kvt_cache_region *regions, size_t region_count,
                           uint32_t block_tokens, uint64_t block_count, uint64_t *out_binding,
@@ -141,6 +143,7 @@ struct kvt_cache_extra {
 
 struct kvt_cache_lookup {
     uint32_t client;
+    uint32_t reserved0;
     uint64_t request_id; /* 0: not accounted */
     const uint32_t *tokens;
     uint64_t token_count; /* 1 .. KVT_TOKENS_MAX */
@@ -157,9 +160,9 @@ struct kvt_cache_found {
     uint64_t tier_tokens[KVT_CACHE_TIERS];
 };
 
-/* The longest known prefix, at most token_count - 1 tokens, leased. The same request id with the same
- * tokens answers the same lease. Allocates nothing where fields is empty. INVAL, STALE (client),
- * AGAIN (every lease is in use), PROCESS. */
+/* The longest known prefix, at most token_count - 1 tokens, leased. The same request id with the
+ * same tokens answers the same lease. Allocates nothing where fields is empty. INVAL, STALE
+ * (client), AGAIN (every lease is in use), PROCESS. */
 kvt_status kvt_cache_lookup(struct kvt_cache *cache, const struct kvt_cache_lookup *lookup,
                             struct kvt_cache_found *out_found) KVT_MUST_CHECK;
 /* STALE. */
@@ -219,8 +222,7 @@ kvt_status kvt_cache_poll(struct kvt_cache *cache, uint32_t client, uint64_t job
                           uint64_t timeout_ns, struct kvt_cache_result *out_result) KVT_MUST_CHECK;
 kvt_status kvt_cache_wait_region(struct kvt_cache *cache, uint32_t client, uint64_t job,
                                  uint32_t region, void *stream) KVT_MUST_CHECK;
-kvt_status kvt_cache_cancel(struct kvt_cache *cache, uint32_t client, uint64_t job)
-    KVT_MUST_CHECK;
+kvt_status kvt_cache_cancel(struct kvt_cache *cache, uint32_t client, uint64_t job) KVT_MUST_CHECK;
 /* Wait for the saves submitted so far; for everything in flight. TIMEOUT. */
 kvt_status kvt_cache_flush(struct kvt_cache *cache, uint64_t timeout_ns) KVT_MUST_CHECK;
 kvt_status kvt_cache_quiesce(struct kvt_cache *cache, uint64_t timeout_ns) KVT_MUST_CHECK;
@@ -235,8 +237,7 @@ kvt_status kvt_cache_event_create(struct kvt_cache *cache, void **out_event) KVT
 void kvt_cache_event_destroy(struct kvt_cache *cache, void *event);
 kvt_status kvt_cache_event_record(struct kvt_cache *cache, void *event, void *stream)
     KVT_MUST_CHECK;
-kvt_status kvt_cache_stream_wait(struct kvt_cache *cache, void *stream, void *event)
-    KVT_MUST_CHECK;
+kvt_status kvt_cache_stream_wait(struct kvt_cache *cache, void *stream, void *event) KVT_MUST_CHECK;
 kvt_status kvt_cache_stream_sync(struct kvt_cache *cache, void *stream, uint64_t timeout_ns)
     KVT_MUST_CHECK;
 /* Tests only: kinds as KVT_FAULT_x of kvt_engine.h. INVAL. */

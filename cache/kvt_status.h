@@ -22,6 +22,7 @@ typedef int32_t kvt_status;
 #endif
 
 /* X(name, value, sentence, retrying the same call may help) */
+/* clang-format off */
 #define KVT_STATUS_MAP(X)                                                                         \
     X(OK, 0, "done", 0)                                                                           \
     X(ERR_INVAL, -1, "the caller passed something it must not", 0)                                \
@@ -39,6 +40,7 @@ typedef int32_t kvt_status;
     X(ERR_PROCESS, -13, "the handle belongs to another process (after a fork)", 0)                \
     X(ERR_LIMIT, -14, "a named limit was reached", 0)                                             \
     X(ERR_IO, -15, "reading or writing failed", 0)
+/* clang-format on */
 
 #define KVT_STATUS_ENUM(name, value, sentence, retry) KVT_##name = (value),
 enum { KVT_STATUS_MAP(KVT_STATUS_ENUM) KVT_STATUS_LAST_ };

@@ -29,12 +29,15 @@ static kvt_status check_fields(const struct kvt_cache_field *fields, size_t fiel
                 KVT_CACHE_FIELDS_MAX);
         return KVT_ERR_INVAL;
     }
+    if (fields == NULL && field_count > 0) {
+        kvt_why(why, why_bytes, "the namespace fields are NULL");
+        return KVT_ERR_INVAL;
+    }
     for (size_t i = 0; i < field_count; i++) {
         if (fields[i].bytes > KVT_CACHE_FIELD_BYTES_MAX) {
             kvt_why(why, why_bytes,
                     "namespace field %u has %llu bytes, more than the %u allowed: pass a digest",
-                    fields[i].tag, (unsigned long long)fields[i].bytes,
-                    KVT_CACHE_FIELD_BYTES_MAX);
+                    fields[i].tag, (unsigned long long)fields[i].bytes, KVT_CACHE_FIELD_BYTES_MAX);
             return KVT_ERR_INVAL;
         }
         if (fields[i].tag == 0 || (fields[i].data == NULL && fields[i].bytes > 0)) {
@@ -74,13 +77,15 @@ kvt_status kvt_canonical_make(const struct kvt_memory *mem, const void *head, si
     unsigned char *at = bytes + head_bytes;
     uint32_t last_tag = 0;
     for (size_t done = 0; done < field_count; done++) {
-        const struct kvt_cache_field *next = NULL;
+        size_t least = field_count;
         for (size_t i = 0; i < field_count; i++) {
-            if (fields[i].tag > last_tag && (next == NULL || fields[i].tag < next->tag)) {
-                next = &fields[i];
+            if (fields[i].tag > last_tag &&
+                (least == field_count || fields[i].tag < fields[least].tag)) {
+                least = i;
             }
         }
-        KVT_ASSERT(next != NULL);
+        KVT_ASSERT(least < field_count);
+        const struct kvt_cache_field *next = &fields[least];
         last_tag = next->tag;
         put_le(at, next->tag, 4);
         put_le(at + 4, next->bytes, 8);

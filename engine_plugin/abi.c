@@ -1,9 +1,10 @@
-/* Structs that cross the boundary: their sizes decide which fields are there. ABI.md has the rules. */
+/* Structs that cross the boundary: their sizes decide which fields are there. ABI.md has the
+ * rules. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "plugin_internal.h"
+#include "engine_plugin/plugin_internal.h"
 
 /* Every struct begins with struct_size and another 32-bit word. */
 #define STRUCT_BYTES_MIN 8u
@@ -38,15 +39,21 @@ kvt_status kvt_abi_take(void *ours, uint32_t our_bytes, const void *theirs)
     return KVT_OK;
 }
 
-kvt_status kvt_abi_give(void *theirs, const void *ours, uint32_t our_bytes)
+kvt_status kvt_abi_can_give(const void *theirs)
 {
     if (theirs == NULL) {
         return KVT_ERR_INVAL;
     }
     uint32_t bytes = struct_size_of(theirs);
-    if (bytes < STRUCT_BYTES_MIN || bytes > STRUCT_BYTES_MAX) {
+    return bytes >= STRUCT_BYTES_MIN && bytes <= STRUCT_BYTES_MAX ? KVT_OK : KVT_ERR_INVAL;
+}
+
+kvt_status kvt_abi_give(void *theirs, const void *ours, uint32_t our_bytes)
+{
+    if (kvt_abi_can_give(theirs) != KVT_OK) {
         return KVT_ERR_INVAL;
     }
+    uint32_t bytes = struct_size_of(theirs);
     uint32_t common = bytes < our_bytes ? bytes : our_bytes;
     unsigned char *out = theirs;
     memcpy(out + sizeof(bytes), (const unsigned char *)ours + sizeof(bytes),

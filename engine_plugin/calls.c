@@ -1,7 +1,7 @@
 /* The verbs: ABI structs in, facade calls, ABI structs out. The table at the end is the plug-in. */
 #include <string.h>
 
-#include "plugin_internal.h"
+#include "engine_plugin/plugin_internal.h"
 
 /* Named so that a lease token of another kind is never taken for one of ours. */
 #define LEASE_TOKEN_KIND UINT64_C(0x6b76742d6c656173)
@@ -12,8 +12,7 @@ _Static_assert(offsetof(kvt_extra_key, digest) == offsetof(struct kvt_cache_extr
 _Static_assert(KVT_MISS_REASON_COUNT >= KVT_CACHE_MISS_REASONS, "reasons fit");
 _Static_assert(KVT_TIER_COUNT >= KVT_CACHE_TIERS, "tiers fit");
 
-static kvt_status lookup(kvt_engine *engine, const kvt_lookup *given,
-                         kvt_lookup_result *out_result)
+static kvt_status lookup(kvt_engine *engine, const kvt_lookup *given, kvt_lookup_result *out_result)
 {
     kvt_lookup in;
     struct kvt_cache_field fields[KVT_FIELDS_MAX];
@@ -21,6 +20,9 @@ static kvt_status lookup(kvt_engine *engine, const kvt_lookup *given,
         return KVT_ERR_INVAL;
     }
     kvt_status status = kvt_abi_take(&in, sizeof(in), given);
+    if (status == KVT_OK) {
+        status = kvt_abi_can_give(out_result); /* before a lease is taken */
+    }
     if (status == KVT_OK) {
         status = kvt_abi_fields(in.fields, in.field_count, fields);
     }
@@ -55,8 +57,7 @@ static kvt_status lookup(kvt_engine *engine, const kvt_lookup *given,
 
 static kvt_status release(kvt_engine *engine, uint64_t lease)
 {
-    return engine != NULL ? kvt_cache_release(engine->cache, engine->client, lease)
-                          : KVT_ERR_INVAL;
+    return engine != NULL ? kvt_cache_release(engine->cache, engine->client, lease) : KVT_ERR_INVAL;
 }
 
 static kvt_status lease_export(kvt_engine *engine, uint64_t lease, kvt_lease_token *out_token)
@@ -157,7 +158,7 @@ static kvt_status save(kvt_engine *engine, const kvt_save *given, uint64_t *out_
 static kvt_status poll_job(kvt_engine *engine, uint64_t job, uint64_t timeout_ns,
                            kvt_job_result *out_result)
 {
-    if (engine == NULL || out_result == NULL || out_result->struct_size < 8) {
+    if (engine == NULL || kvt_abi_can_give(out_result) != KVT_OK) {
         return KVT_ERR_INVAL; /* before the handle is spent */
     }
     struct kvt_cache_result found;
@@ -195,10 +196,9 @@ static kvt_status report(kvt_engine *engine, const kvt_report *given)
         return KVT_ERR_INVAL;
     }
     kvt_status status = kvt_abi_take(&in, sizeof(in), given);
-    return status == KVT_OK
-               ? kvt_cache_report(engine->cache, engine->client, in.request_id, in.prompt_tokens,
-                                  in.own_tokens, in.computed_tokens)
-               : status;
+    return status == KVT_OK ? kvt_cache_report(engine->cache, engine->client, in.request_id,
+                                               in.prompt_tokens, in.own_tokens, in.computed_tokens)
+                            : status;
 }
 
 static kvt_status hint(kvt_engine *engine, uint32_t kind, const void *data, uint64_t bytes)

@@ -1,7 +1,7 @@
 /* Extensions: streams of the CPU device, and the faults that tests set. */
 #include <string.h>
 
-#include "plugin_internal.h"
+#include "engine_plugin/plugin_internal.h"
 
 static kvt_status stream_create(kvt_engine *engine, void **out_stream)
 {

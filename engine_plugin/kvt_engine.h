@@ -9,8 +9,9 @@
  * engine computes; it never gets wrong bytes, and it never waits without a deadline.
  *
  * Invariants
- *   - Every struct starts with `struct_size`, set by whoever fills it (KVT_x_INIT does it). There is
- *     no implicit padding; holes are named and zero. Structs grow at the end, in 8-byte units.
+ *   - Every struct starts with `struct_size`, set by whoever fills it (KVT_x_INIT does it).
+ *     There is no implicit padding; holes are named and zero. Structs grow at the end, in 8-byte
+ *     units.
  *   - What a caller passes is borrowed for the call; what must live longer says so. Handles are
  *     64-bit numbers with a generation inside: a spent, guessed or foreign one is refused with
  *     KVT_ERR_STALE and changes nothing.
@@ -47,8 +48,7 @@ extern "C" {
 #define KVT_PLUGIN_ENTRY_NAME "kvt_plugin_entry_v0"
 
 /* True when the struct that `p` points to is long enough to hold `field`. */
-#define KVT_HAS(type, p, field)                                                                   \
-    ((p)->struct_size >= offsetof(type, field) + sizeof((p)->field))
+#define KVT_HAS(type, p, field) ((p)->struct_size >= offsetof(type, field) + sizeof((p)->field))
 
 /* ---- capabilities ----
  * Offered bits that a side does not know are ignored; required bits that it does not know or offer
@@ -88,7 +88,9 @@ typedef struct kvt_host {
     /* Optional: extensions of the host by name; NULL when unknown. */
     const void *(*get_extension)(void *ctx, const char *id);
 } kvt_host;
+/* clang-format off */
 #define KVT_HOST_INIT {(uint32_t)sizeof(kvt_host), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL}
+/* clang-format on */
 
 /* ---- namespaces ----
  * Everything that makes KV bytes interchangeable, as tagged fields. Absent differs from empty. What
@@ -131,8 +133,8 @@ typedef struct kvt_extra_key {
 
 typedef struct kvt_open_config {
     uint32_t struct_size;
-    uint32_t magic;       /* KVT_OPEN_MAGIC: catches structs that nobody initialised */
-    const char *uri;      /* "embedded:" ; NULL with 0 bytes means the same */
+    uint32_t magic;  /* KVT_OPEN_MAGIC: catches structs that nobody initialised */
+    const char *uri; /* "embedded:" ; NULL with 0 bytes means the same */
     uint64_t uri_bytes;
     uint32_t role;        /* KVT_ROLE_x */
     uint32_t page_tokens; /* 0: 16; a multiple of every binding's block_tokens */
@@ -142,16 +144,18 @@ typedef struct kvt_open_config {
     uint64_t field_count;
     const char *tenant; /* of an embedded cache; a service takes the connection's */
     uint64_t tenant_bytes;
-    uint64_t hbm_bytes;  /* budgets of an embedded cache's tiers; 0: no such tier */
-    uint64_t host_bytes; /* at least one of the two must hold a page */
-    uint64_t lease_ttl_ns; /* an unused lease expires after this; 0: 60 s */
+    uint64_t hbm_bytes;       /* budgets of an embedded cache's tiers; 0: no such tier */
+    uint64_t host_bytes;      /* at least one of the two must hold a page */
+    uint64_t lease_ttl_ns;    /* an unused lease expires after this; 0: 60 s */
     const char *evict_policy; /* NULL with 0 bytes: "lru" */
     uint64_t evict_policy_bytes;
     uint64_t flags; /* 0; unknown bits are refused */
 } kvt_open_config;
+/* clang-format off */
 #define KVT_OPEN_CONFIG_INIT                                                                      \
     {(uint32_t)sizeof(kvt_open_config), KVT_OPEN_MAGIC, NULL, 0, KVT_ROLE_BOTH, 0, 1, 0, NULL, 0, \
      NULL, 0, 0, 0, 0, NULL, 0, 0}
+/* clang-format on */
 
 /* ---- binding: where a rank's KV lives ---- */
 
@@ -175,12 +179,14 @@ typedef struct kvt_layout {
     uint32_t struct_size;
     uint32_t device_kind; /* KVT_MEMORY_x of the device */
     int32_t device_ordinal;
-    uint32_t block_tokens; /* tokens of one engine block; divides page_tokens */
-    uint64_t block_count;  /* block ids are below this */
+    uint32_t block_tokens;     /* tokens of one engine block; divides page_tokens */
+    uint64_t block_count;      /* block ids are below this */
     const kvt_region *regions; /* in the order in which layers run */
     uint64_t region_count;
 } kvt_layout;
+/* clang-format off */
 #define KVT_LAYOUT_INIT {(uint32_t)sizeof(kvt_layout), KVT_MEMORY_CPU, 0, 0, 0, NULL, 0}
+/* clang-format on */
 
 /* ---- lookup and leases ---- */
 
@@ -197,15 +203,17 @@ typedef struct kvt_lookup {
      * The same id with the same tokens answers the same lease, however often it is asked. With
      * other tokens the id's former lease ends and a new one is given. */
     uint64_t request_id;
-    const uint32_t *tokens; /* [token_count] the whole prompt */
-    uint64_t token_count;   /* 1 .. KVT_PROMPT_TOKENS_MAX */
-    uint64_t own_tokens;    /* how many the engine holds itself; they need no restore */
+    const uint32_t *tokens;  /* [token_count] the whole prompt */
+    uint64_t token_count;    /* 1 .. KVT_PROMPT_TOKENS_MAX */
+    uint64_t own_tokens;     /* how many the engine holds itself; they need no restore */
     const kvt_field *fields; /* narrow the namespace: adapter, salt */
     uint64_t field_count;
     const kvt_extra_key *extras; /* rising token_index */
     uint64_t extra_count;
 } kvt_lookup;
+/* clang-format off */
 #define KVT_LOOKUP_INIT {(uint32_t)sizeof(kvt_lookup), 0, 0, NULL, 0, 0, NULL, 0, NULL, 0}
+/* clang-format on */
 
 typedef struct kvt_lookup_result {
     uint32_t struct_size;
@@ -216,7 +224,9 @@ typedef struct kvt_lookup_result {
     uint64_t matched_tokens;
     uint64_t tier_tokens[KVT_TIER_COUNT]; /* of them, by the cheapest tier that has them now */
 } kvt_lookup_result;
+/* clang-format off */
 #define KVT_LOOKUP_RESULT_INIT {(uint32_t)sizeof(kvt_lookup_result), 0, 0, 0, {0, 0, 0, 0}}
+/* clang-format on */
 
 /* A lease in a form that can travel to another process of the engine group. */
 typedef struct kvt_lease_token {
@@ -242,13 +252,15 @@ typedef struct kvt_restore {
     /* The copies start after all work enqueued on this stream so far. Required. */
     void *stream;
 } kvt_restore;
+/* clang-format off */
 #define KVT_RESTORE_INIT {(uint32_t)sizeof(kvt_restore), 0, 0, 0, 0, 0, NULL, 0, NULL}
+/* clang-format on */
 
 typedef struct kvt_save {
     uint32_t struct_size;
     uint32_t flags;
     uint64_t binding;
-    uint64_t request_id; /* 0: anonymous */
+    uint64_t request_id;    /* 0: anonymous */
     const uint32_t *tokens; /* [token_count] from the start of the prompt; copied */
     uint64_t token_count;   /* rounded down to whole pages */
     const uint32_t *blocks; /* [block_count] engine blocks from the start of the prompt; copied */
@@ -264,8 +276,10 @@ typedef struct kvt_save {
      * has been enqueued on the stream that overwrites them. */
     void *stream;
 } kvt_save;
+/* clang-format off */
 #define KVT_SAVE_INIT                                                                             \
     {(uint32_t)sizeof(kvt_save), 0, 0, 0, NULL, 0, NULL, 0, 0, NULL, 0, NULL, 0, NULL}
+/* clang-format on */
 
 #define KVT_JOB_RUNNING 0u
 #define KVT_JOB_DONE 1u
@@ -282,7 +296,9 @@ typedef struct kvt_job_result {
     uint64_t tier_tokens[KVT_TIER_COUNT]; /* restore: of tokens_good, by tier they came from */
     uint64_t bytes_moved;
 } kvt_job_result;
+/* clang-format off */
 #define KVT_JOB_RESULT_INIT {(uint32_t)sizeof(kvt_job_result), 0, 0, 0, 0, {0, 0, 0, 0}, 0}
+/* clang-format on */
 
 /* ---- reporting ---- */
 
@@ -294,7 +310,9 @@ typedef struct kvt_report {
     uint64_t own_tokens;      /* taken from the engine's own cache */
     uint64_t computed_tokens; /* prompt tokens that the engine really computed, the first time */
 } kvt_report;
+/* clang-format off */
 #define KVT_REPORT_INIT {(uint32_t)sizeof(kvt_report), 0, 0, 0, 0, 0}
+/* clang-format on */
 
 /* Why a page was not delivered; every missed page has exactly one reason. */
 #define KVT_MISS_NEVER_SEEN 0
@@ -462,10 +480,10 @@ typedef struct kvt_cpu_stream_ext {
 
 /* ---- extension "kvt.cpu_fault/1": for tests only ---- */
 #define KVT_EXT_CPU_FAULT "kvt.cpu_fault/1"
-#define KVT_FAULT_COPY_DELAY_NS 1u   /* each copy first sleeps so long; 0 ends it */
-#define KVT_FAULT_FAIL_PAGE_COPY 2u  /* the k-th page copied from now on fails; 0 disarms */
-#define KVT_FAULT_FAIL_CALL 3u       /* the k-th enqueueing call from now on fails; 0 disarms */
-#define KVT_FAULT_HOLD_COPIES 4u     /* 1: copies do not start; 0: they go on */
+#define KVT_FAULT_COPY_DELAY_NS 1u  /* each copy first sleeps so long; 0 ends it */
+#define KVT_FAULT_FAIL_PAGE_COPY 2u /* the k-th page copied from now on fails; 0 disarms */
+#define KVT_FAULT_FAIL_CALL 3u      /* the k-th enqueueing call from now on fails; 0 disarms */
+#define KVT_FAULT_HOLD_COPIES 4u    /* 1: copies do not start; 0: they go on */
 
 typedef struct kvt_cpu_fault_ext {
     uint32_t struct_size;

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "plugin_internal.h"
+#include "engine_plugin/plugin_internal.h"
 
 static const uint32_t required_tags[] = {KVT_FIELD_WEIGHTS, KVT_FIELD_KV_DTYPE, KVT_FIELD_ROPE,
                                          KVT_FIELD_LAYOUT};
@@ -107,8 +107,8 @@ static kvt_status check_group(const kvt_open_config *config, char *why, uint64_t
     return KVT_OK;
 }
 
-static kvt_status check_config(const kvt_open_config *given, kvt_open_config *out_config,
-                               char *why, uint64_t why_bytes)
+static kvt_status check_config(const kvt_open_config *given, kvt_open_config *out_config, char *why,
+                               uint64_t why_bytes)
 {
     kvt_status status = kvt_abi_take(out_config, sizeof(*out_config), given);
     if (status == KVT_ERR_UNSUPPORTED) {
@@ -165,30 +165,36 @@ static kvt_status open_client(kvt_engine *engine, const kvt_open_config *config,
                               uint64_t why_bytes)
 {
     struct kvt_cache_field fields[KVT_FIELDS_MAX];
-    kvt_status status = kvt_abi_fields(config->fields, config->field_count, fields);
-    if (status != KVT_OK || (config->tenant == NULL && config->tenant_bytes > 0)) {
-        kvt_abi_why(why, why_bytes, "the namespace fields or the tenant are not well-formed");
+    if (config->tenant == NULL && config->tenant_bytes > 0) {
+        kvt_abi_why(why, why_bytes, "the tenant is NULL but tenant_bytes is not 0");
         return KVT_ERR_INVAL;
+    }
+    kvt_status status = kvt_abi_fields(config->fields, config->field_count, fields);
+    if (status != KVT_OK) {
+        kvt_abi_why(why, why_bytes,
+                    "%llu namespace fields: give at most %u, not NULL, with reserved0 zero",
+                    (unsigned long long)config->field_count, KVT_FIELDS_MAX);
+        return status;
     }
     for (uint64_t i = 0; i < config->field_count; i++) {
         if (fields[i].tag == KVT_FIELD_WEIGHTS && fields[i].bytes < WEIGHTS_DIGEST_BYTES_MIN) {
             kvt_abi_why(why, why_bytes,
                         "the weights digest has %llu bytes: give at least %u, of the bytes "
-                        "themselves and not of a name", (unsigned long long)fields[i].bytes,
-                        WEIGHTS_DIGEST_BYTES_MIN);
+                        "themselves and not of a name",
+                        (unsigned long long)fields[i].bytes, WEIGHTS_DIGEST_BYTES_MIN);
             return KVT_ERR_INVAL;
         }
     }
     return kvt_cache_client_open(engine->cache, config->tenant, (size_t)config->tenant_bytes,
-                                 fields, (size_t)config->field_count, required_tags,
-                                 REQUIRED_TAGS, &engine->client, why, (size_t)why_bytes);
+                                 fields, (size_t)config->field_count, required_tags, REQUIRED_TAGS,
+                                 &engine->client, why, (size_t)why_bytes);
 }
 
 /* The engine's own memory comes from the host too, where it gives some. */
 static kvt_engine *engine_alloc(const kvt_host *host)
 {
-    kvt_engine *engine = host->alloc != NULL ? host->alloc(host->ctx, sizeof(*engine))
-                                             : malloc(sizeof(*engine));
+    kvt_engine *engine =
+        host->alloc != NULL ? host->alloc(host->ctx, sizeof(*engine)) : malloc(sizeof(*engine));
     if (engine != NULL) {
         memset(engine, 0, sizeof(*engine));
         engine->host = *host;
@@ -230,8 +236,7 @@ kvt_status kvt_plugin_open(const kvt_host *given_host, const kvt_open_config *gi
         return KVT_ERR_NOMEM;
     }
     engine->role = config.role;
-    engine->page_tokens =
-        config.page_tokens != 0 ? config.page_tokens : KVT_PAGE_TOKENS_DEFAULT;
+    engine->page_tokens = config.page_tokens != 0 ? config.page_tokens : KVT_PAGE_TOKENS_DEFAULT;
     engine->instance = ((uint64_t)getpid() << 32) ^ (uint64_t)(uintptr_t)engine;
     status = create_cache(engine, &config, why, why_bytes);
     if (status != KVT_OK) {
@@ -284,7 +289,8 @@ static kvt_status take_regions(const kvt_layout *layout, struct kvt_cache_region
         if (region.memory_kind != KVT_MEMORY_CPU || region.group != 0) {
             kvt_abi_why(why, why_bytes,
                         "region %llu: memory kind %u, group %u: this version moves CPU memory of "
-                        "one group", (unsigned long long)i, region.memory_kind, region.group);
+                        "one group",
+                        (unsigned long long)i, region.memory_kind, region.group);
             return KVT_ERR_UNSUPPORTED;
         }
         out_regions[i] = (struct kvt_cache_region){
@@ -307,8 +313,10 @@ kvt_status kvt_plugin_bind(kvt_engine *engine, const kvt_layout *given, uint64_t
     kvt_status status = kvt_abi_take(&layout, sizeof(layout), given);
     if (status != KVT_OK || layout.regions == NULL || layout.region_count == 0 ||
         layout.region_count > KVT_REGIONS_MAX) {
-        kvt_abi_why(why, why_bytes, "the layout is not well-formed: use KVT_LAYOUT_INIT and give 1 "
-                    "to %u regions", KVT_REGIONS_MAX);
+        kvt_abi_why(why, why_bytes,
+                    "the layout is not well-formed: use KVT_LAYOUT_INIT and give 1 "
+                    "to %u regions",
+                    KVT_REGIONS_MAX);
         return status != KVT_OK ? status : KVT_ERR_INVAL;
     }
     if (layout.device_kind != KVT_MEMORY_CPU) {
@@ -322,13 +330,15 @@ kvt_status kvt_plugin_bind(kvt_engine *engine, const kvt_layout *given, uint64_t
     struct kvt_cache_region *regions =
         host->alloc != NULL ? host->alloc(host->ctx, bytes) : malloc(bytes);
     if (regions == NULL) {
+        kvt_abi_why(why, why_bytes, "no memory for the layout's %llu regions",
+                    (unsigned long long)layout.region_count);
         return KVT_ERR_NOMEM;
     }
     status = take_regions(&layout, regions, why, why_bytes);
     if (status == KVT_OK) {
-        status = kvt_cache_bind(engine->cache, engine->client, regions,
-                                (size_t)layout.region_count, layout.block_tokens,
-                                layout.block_count, out_binding, why, (size_t)why_bytes);
+        status = kvt_cache_bind(engine->cache, engine->client, regions, (size_t)layout.region_count,
+                                layout.block_tokens, layout.block_count, out_binding, why,
+                                (size_t)why_bytes);
     }
     if (host->free != NULL) {
         host->free(host->ctx, regions, bytes);

@@ -5,8 +5,8 @@
 #include "kvt_cache.h"
 #include "kvt_engine.h"
 
-#define KVT_PLUGIN_CAPS                                                                           \
-    (KVT_CAP_CPU_DEVICE | KVT_CAP_REGION_WAIT | KVT_CAP_EXTRA_KEYS | KVT_CAP_HBM_TIER |           \
+#define KVT_PLUGIN_CAPS                                                                            \
+    (KVT_CAP_CPU_DEVICE | KVT_CAP_REGION_WAIT | KVT_CAP_EXTRA_KEYS | KVT_CAP_HBM_TIER |            \
      KVT_CAP_HOST_TIER)
 
 struct kvt_engine {
@@ -22,12 +22,14 @@ struct kvt_engine {
 
 /* abi.c: structs that cross the boundary */
 
-/* Copy a caller's request into ours, zero where theirs is shorter. INVAL for a struct_size that cannot
- * be, UNSUPPORTED when theirs is longer and what we do not know is not zero. */
+/* Copy a caller's request into ours, zero where theirs is shorter. INVAL for a struct_size that
+ * cannot be, UNSUPPORTED when theirs is longer and what we do not know is not zero. */
 kvt_status kvt_abi_take(void *ours, uint32_t our_bytes, const void *theirs) KVT_MUST_CHECK;
 /* Fill a caller's result: as much of ours as fits, zero what we do not know; struct_size is the
  * caller's and stays. INVAL for a struct_size that cannot be. */
 kvt_status kvt_abi_give(void *theirs, const void *ours, uint32_t our_bytes) KVT_MUST_CHECK;
+/* INVAL when kvt_abi_give() would be: to be asked before anything is done that cannot be undone. */
+kvt_status kvt_abi_can_give(const void *theirs) KVT_MUST_CHECK;
 /* One sentence into why; no-op when there is no room. */
 void kvt_abi_why(char *why, uint64_t why_bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

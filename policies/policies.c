@@ -5,10 +5,7 @@
 
 static const struct kvt_evict_ops *const evict_policies[] = {&kvt_policy_lru, NULL};
 
-const struct kvt_evict_ops *const *kvt_evict_policy_list(void)
-{
-    return evict_policies;
-}
+const struct kvt_evict_ops *const *kvt_evict_policy_list(void) { return evict_policies; }
 
 const struct kvt_evict_ops *kvt_evict_policy_find(const char *name)
 {

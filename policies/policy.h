@@ -1,8 +1,8 @@
 /*
  * Eviction policies: pure modules. No locks, no clock, no I/O, no allocation; same calls, same
- * victims. A slot is an edge of the radix tree (a run of pages) that may lose pages in the tier which
- * this instance serves. The cache decides what may really go (leaves, unleased); a policy only
- * ranks.
+ * victims. A slot is an edge of the radix tree (a run of pages) that may lose pages in the tier
+ * which this instance serves. The cache decides what may really go (leaves, unleased); a policy
+ * only ranks.
  *
  * One file per policy, one `const` table, one registry (policies.c).
  * Includes layer 0 only.
@@ -16,8 +16,8 @@
 struct kvt_evict_ops {
     const char *name;
     const char *summary; /* one line for --help */
-    /* Bytes of state for slots 0..slots_max-1. The caller provides the memory, and may move the state
-     * to a larger one between calls: a state holds no pointers into itself. */
+    /* Bytes of state for slots 0..slots_max-1. The caller provides the memory, and may move the
+     * state to a larger one between calls: a state holds no pointers into itself. */
     size_t (*state_bytes)(uint32_t slots_max);
     void (*init)(void *state, uint32_t slots_max, uint64_t seed);
     /* The state was moved into memory for slots_max slots; what is new is zero. */
@@ -33,8 +33,8 @@ struct kvt_evict_ops {
     void (*on_hit)(void *state, uint32_t slot);
     /* The slot holds nothing in this tier or a faster one any more, whatever the reason. */
     void (*on_remove)(void *state, uint32_t slot);
-    /* Walk the ranking, worst first: writes up to `max` slots that follow `after`, a slot in the state
-     * (UINT32_MAX: from the start), and returns how many. Does not change the state. */
+    /* Walk the ranking, worst first: writes up to `max` slots that follow `after`, a slot in the
+     * state (UINT32_MAX: from the start), and returns how many. Does not change the state. */
     uint32_t (*victims)(const void *state, uint32_t after, uint32_t *out_slots, uint32_t max);
 };
 

@@ -2,10 +2,10 @@
  * kvtier bench: the measured numbers of the index.
  *
  * match   A tree of a million pages over at least a hundred sessions with shared heads and branches
- *         (every session grew turn by turn; sub-agents forked from it and split its edges). In turn,
- *         each session's whole prompt is looked up and its lease given back; and, over the same
- *         rotation, the same tokens are compared with a copy by memcmp. The ratio of the medians is
- *         the figure: both read the same bytes from the same kind of memory.
+ *         (every session grew turn by turn; sub-agents forked from it and split its edges). In
+ *         turn, each session's whole prompt is looked up and its lease given back; and, over the
+ *         same rotation, the same tokens are compared with a copy by memcmp. The ratio of the
+ *         medians is the figure: both read the same bytes from the same kind of memory.
  * insert  A million pages over a thousand branching sessions; what the index takes of the allocator
  *         (a jemalloc arena of its own, counted by jemalloc), tokens taken off at four bytes each.
  */
@@ -199,7 +199,6 @@ int kvt_cmd_bench(int argc, char **argv)
     if (strcmp(argv[1], "insert") == 0) {
         return kvt_bench_insert(argc - 1, argv + 1);
     }
-    kvt_usage_error(COMMAND, "there is no benchmark '%s'; 'match' and 'insert' there are",
-                    argv[1]);
+    kvt_usage_error(COMMAND, "there is no benchmark '%s'; 'match' and 'insert' there are", argv[1]);
     return KVT_EXIT_USAGE;
 }

@@ -45,8 +45,8 @@ void kvt_bench_close(struct kvt_bench *);
 /* The prompt of a session; sessions share one of a few heads. */
 void kvt_bench_prompt(uint32_t session, uint32_t *out_tokens, uint64_t token_count);
 /* Grow a session to `pages` pages turn by turn, with forks. `tokens` is changed and put back. */
-kvt_status kvt_bench_session(struct kvt_bench *, uint32_t session, uint32_t *tokens,
-                             uint32_t pages) KVT_MUST_CHECK;
+kvt_status kvt_bench_session(struct kvt_bench *, uint32_t session, uint32_t *tokens, uint32_t pages)
+    KVT_MUST_CHECK;
 
 int kvt_bench_match(int argc, char **argv);
 int kvt_bench_insert(int argc, char **argv);

@@ -30,7 +30,8 @@ static int compare_u64(const void *a, const void *b)
 static double quantile_us(uint64_t *times_ns, size_t count, unsigned q)
 {
     qsort(times_ns, count, sizeof(*times_ns), compare_u64);
-    return (double)times_ns[(count - 1) * q / 100] / 1000.0;
+    size_t at = (count - 1) * q / 100;
+    return (double)times_ns[at] / 1000.0;
 }
 
 static int print_json(json_t *object)
@@ -138,7 +139,7 @@ static kvt_status match_once(struct match_run *run, uint32_t session)
 
 static kvt_status match_measure(struct match_run *run)
 {
-    volatile int differ = 0;
+    bool differ = false;
     for (uint64_t round = 0; round < run->args.rounds; round++) {
         size_t first = run->samples;
         uint64_t before = 0, after = 0;
@@ -155,12 +156,13 @@ static kvt_status match_measure(struct match_run *run)
         }
         for (uint32_t i = 0; i < run->sessions; i++) {
             uint64_t start_ns = kvt_tool_now_ns();
-            differ |= memcmp(run->prompts[i], run->copies[i],
-                             run->args.tokens * sizeof(uint32_t));
+            if (memcmp(run->prompts[i], run->copies[i], run->args.tokens * sizeof(uint32_t)) != 0) {
+                differ = true;
+            }
             run->memcmp_ns[first + i] = kvt_tool_now_ns() - start_ns;
         }
     }
-    return differ == 0 ? KVT_OK : KVT_ERR_CORRUPT;
+    return differ ? KVT_ERR_CORRUPT : KVT_OK;
 }
 
 static int match_report(struct match_run *run)
@@ -174,15 +176,14 @@ static int match_report(struct match_run *run)
     double memcmp_p50 = quantile_us(run->memcmp_ns, run->samples, 50);
     double ratio = match_p50 / memcmp_p50;
     if (run->args.json) {
-        json_t *allocations = run->allocations_known
-                                  ? json_integer((json_int_t)run->allocated_bytes)
-                                  : json_null();
-        return print_json(json_pack(
-            "{s:I, s:{s:f, s:f}, s:{s:f}, s:f, s:o, s:I, s:I, s:I}", "tokens",
-            (json_int_t)run->args.tokens, "match_us", "p50", match_p50, "p99", match_p99,
-            "memcmp_us", "p50", memcmp_p50, "ratio", ratio, "allocations", allocations, "pages",
-            (json_int_t)stats.pages, "edges", (json_int_t)stats.nodes, "sessions",
-            (json_int_t)run->sessions));
+        json_t *allocations =
+            run->allocations_known ? json_integer((json_int_t)run->allocated_bytes) : json_null();
+        return print_json(json_pack("{s:I, s:{s:f, s:f}, s:{s:f}, s:f, s:o, s:I, s:I, s:I}",
+                                    "tokens", (json_int_t)run->args.tokens, "match_us", "p50",
+                                    match_p50, "p99", match_p99, "memcmp_us", "p50", memcmp_p50,
+                                    "ratio", ratio, "allocations", allocations, "pages",
+                                    (json_int_t)stats.pages, "edges", (json_int_t)stats.nodes,
+                                    "sessions", (json_int_t)run->sessions));
     }
     (void)printf("match of %" PRIu64 " tokens in a tree of %" PRIu64 " pages and %" PRIu64
                  " edges, %u sessions in turn\n\n"
@@ -199,27 +200,28 @@ static int match_report(struct match_run *run)
     return KVT_EXIT_DONE;
 }
 
+static const struct kvt_option match_options[] = {
+    KVT_OPT_COUNT("tokens", struct match_args, tokens, MATCH_TOKENS_MIN, KVT_TOKENS_MAX - 1,
+                  "tokens of a prompt, a multiple of 16 [131072]"),
+    KVT_OPT_COUNT("pages", struct match_args, pages, 1, 100000000,
+                  "pages of the tree, at least [1000000]"),
+    KVT_OPT_COUNT("rounds", struct match_args, rounds, 1, 10000,
+                  "rotations over all sessions [20]"),
+    KVT_OPT_FLAG("json", struct match_args, json, "print one JSON object"),
+};
+static const struct kvt_command_line match_line = {
+    .command = "bench match",
+    .summary = "Looks up whole prompts, takes and gives back their leases, and compares the "
+               "time with a memcmp of the same tokens over the same rotation.",
+    .options = match_options,
+    .option_count = sizeof(match_options) / sizeof(match_options[0]),
+};
+
 int kvt_bench_match(int argc, char **argv)
 {
-    static const struct kvt_option options[] = {
-        KVT_OPT_COUNT("tokens", struct match_args, tokens, MATCH_TOKENS_MIN, KVT_TOKENS_MAX - 1,
-                      "tokens of a prompt, a multiple of 16 [131072]"),
-        KVT_OPT_COUNT("pages", struct match_args, pages, 1, 100000000,
-                      "pages of the tree, at least [1000000]"),
-        KVT_OPT_COUNT("rounds", struct match_args, rounds, 1, 10000,
-                      "rotations over all sessions [20]"),
-        KVT_OPT_FLAG("json", struct match_args, json, "print one JSON object"),
-    };
-    static const struct kvt_command_line line = {
-        .command = "bench match",
-        .summary = "Looks up whole prompts, takes and gives back their leases, and compares the "
-                   "time with a memcmp of the same tokens over the same rotation.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(options[0]),
-    };
     struct match_run run = {.args = {131072, MATCH_PAGES_DEFAULT, MATCH_ROUNDS_DEFAULT, false}};
     uint32_t operands = 0;
-    enum kvt_parse parse = kvt_options_parse(&line, argc, argv, &run.args, NULL, &operands);
+    enum kvt_parse parse = kvt_options_parse(&match_line, argc, argv, &run.args, NULL, &operands);
     if (parse != KVT_PARSE_DONE) {
         return parse == KVT_PARSE_HELP ? KVT_EXIT_DONE : KVT_EXIT_USAGE;
     }
@@ -263,12 +265,11 @@ static int insert_report(struct kvt_bench *bench, uint64_t before_bytes, uint64_
     double per_page = (double)(bytes - token_bytes) / (double)stats.pages;
     double rate = (double)stats.pages / ((double)spent_ns / 1e9);
     if (json) {
-        return print_json(json_pack("{s:I, s:f, s:f, s:I, s:I, s:s, s:I}", "pages",
-                                    (json_int_t)stats.pages, "index_bytes_per_page", per_page,
-                                    "pages_per_s", rate, "edges", (json_int_t)stats.nodes,
-                                    "fixed_bytes", (json_int_t)before_bytes, "counted_by",
-                                    kvt_bench_memory_source(&bench->index_memory), "index_bytes",
-                                    (json_int_t)bytes));
+        return print_json(json_pack(
+            "{s:I, s:f, s:f, s:I, s:I, s:s, s:I}", "pages", (json_int_t)stats.pages,
+            "index_bytes_per_page", per_page, "pages_per_s", rate, "edges", (json_int_t)stats.nodes,
+            "fixed_bytes", (json_int_t)before_bytes, "counted_by",
+            kvt_bench_memory_source(&bench->index_memory), "index_bytes", (json_int_t)bytes));
     }
     (void)printf("%" PRIu64 " pages on %" PRIu64 " edges of %u branching sessions\n\n"
                  "  index, without tokens %8.1f bytes a page (%s; %" PRIu64
@@ -299,22 +300,23 @@ static kvt_status insert_run(struct kvt_bench *bench, uint64_t pages, uint64_t *
     return status;
 }
 
+static const struct kvt_option insert_options[] = {
+    KVT_OPT_COUNT("pages", struct insert_args, pages, INSERT_SESSIONS, 100000000,
+                  "pages to insert [1000000]"),
+    KVT_OPT_FLAG("json", struct insert_args, json, "print one JSON object"),
+};
+static const struct kvt_command_line insert_line = {
+    .command = "bench insert",
+    .summary = "Fills a tree with branching sessions and counts what the index takes.",
+    .options = insert_options,
+    .option_count = sizeof(insert_options) / sizeof(insert_options[0]),
+};
+
 int kvt_bench_insert(int argc, char **argv)
 {
-    static const struct kvt_option options[] = {
-        KVT_OPT_COUNT("pages", struct insert_args, pages, INSERT_SESSIONS, 100000000,
-                      "pages to insert [1000000]"),
-        KVT_OPT_FLAG("json", struct insert_args, json, "print one JSON object"),
-    };
-    static const struct kvt_command_line line = {
-        .command = "bench insert",
-        .summary = "Fills a tree with branching sessions and counts what the index takes.",
-        .options = options,
-        .option_count = sizeof(options) / sizeof(options[0]),
-    };
     struct insert_args args = {MATCH_PAGES_DEFAULT, false};
     uint32_t operands = 0;
-    enum kvt_parse parse = kvt_options_parse(&line, argc, argv, &args, NULL, &operands);
+    enum kvt_parse parse = kvt_options_parse(&insert_line, argc, argv, &args, NULL, &operands);
     if (parse != KVT_PARSE_DONE) {
         return parse == KVT_PARSE_HELP ? KVT_EXIT_DONE : KVT_EXIT_USAGE;
     }

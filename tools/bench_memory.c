@@ -19,10 +19,7 @@ static int arena_flags(const struct kvt_bench_memory *memory)
     return (int)((memory->arena + 1u) << 20) | (1 << 8);
 }
 
-static void *arena_alloc(void *ctx, size_t bytes)
-{
-    return mallocx(bytes, arena_flags(ctx));
-}
+static void *arena_alloc(void *ctx, size_t bytes) { return mallocx(bytes, arena_flags(ctx)); }
 
 static void *arena_resize(void *ctx, void *ptr, size_t old_bytes, size_t new_bytes)
 {
@@ -68,8 +65,7 @@ void kvt_bench_memory_open(struct kvt_bench_memory *memory)
         mallctl("arenas.create", &arena, &bytes, NULL, 0) == 0) {
         memory->arena_used = true;
         memory->arena = arena;
-        memory->hooks =
-            (struct kvt_cache_memory){memory, arena_alloc, arena_resize, arena_free};
+        memory->hooks = (struct kvt_cache_memory){memory, arena_alloc, arena_resize, arena_free};
     } else {
         memory->hooks = (struct kvt_cache_memory){memory, libc_alloc, libc_resize, libc_free};
     }
@@ -80,8 +76,7 @@ static uint64_t arena_stat(const struct kvt_bench_memory *memory, const char *ki
 {
     char name[64];
     size_t value = 0, bytes = sizeof(value);
-    int length =
-        snprintf(name, sizeof(name), "stats.arenas.%u.%s.allocated", memory->arena, kind);
+    int length = snprintf(name, sizeof(name), "stats.arenas.%u.%s.allocated", memory->arena, kind);
     if (length < 0 || (size_t)length >= sizeof(name)) {
         return 0;
     }

@@ -471,6 +471,10 @@ kvt_status kvt_generate_trace(const struct kvt_generate_settings *settings,
     struct maker maker = {.settings = settings};
     struct kvt_draw starts;
     uint64_t start_ms = 0;
+    /* Known to come to it in the mean: say so before the memory is filled. */
+    if ((uint64_t)settings->sessions * settings->turns > KVT_TRACE_TURNS_MAX) {
+        return KVT_ERR_LIMIT;
+    }
     kvt_draw_seed(&starts, settings->seed, UINT64_MAX);
     kvt_status status = make_systems(&maker);
     for (uint32_t i = 0; status == KVT_OK && i < settings->sessions; i++) {

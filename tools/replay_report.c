@@ -222,8 +222,8 @@ void kvt_replay_print_plan(const struct kvt_replay_plan *plan, FILE *out)
                   "most %" PRIu64 " (%s)\n",
                   plan->page_tokens, page, needs->distinct_pages, needs->peak_live_pages, peak);
     (void)fprintf(out,
-                  "bound    half of the prompts have %" PRIu64
-                  " tokens or less, of them new %" PRIu64 ": by tokens alone a ratio of %.1f\n",
+                  "bound    prompts of %" PRIu64 " tokens at the median, %" PRIu64
+                  " of them new: by tokens alone a ratio of %.1f\n",
                   needs->prompt_tokens_p50, needs->new_tokens_p50, needs->token_bound);
     if (plan->only != KVT_REPLAY_WITHOUT) {
         char percent[48] = "default";

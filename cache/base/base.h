@@ -25,8 +25,7 @@ const char *kvt_status_text(kvt_status status);
  * KVT_ASSERT stays in release: our own cheap invariants only, never what an engine, a disk, a
  * device or a system call gave us. KVT_DASSERT is for whole-structure walks (KVT_DEBUG builds). */
 
-#define KVT_ASSERT(cond)                                                                          \
-    ((cond) ? (void)0 : kvt_assert_failed(#cond, __FILE__, __LINE__, __func__))
+#define KVT_ASSERT(cond) ((cond) ? (void)0 : kvt_assert_failed(#cond, __FILE__, __LINE__, __func__))
 #ifdef KVT_DEBUG
 #define KVT_DASSERT(cond) KVT_ASSERT(cond)
 #else
@@ -81,7 +80,10 @@ struct kvt_clock {
     uint64_t (*now_ns)(void *ctx); /* monotonic; [any-thread] */
 };
 extern const struct kvt_clock kvt_clock_monotonic;
-static inline uint64_t kvt_now_ns(const struct kvt_clock *clock) { return clock->now_ns(clock->ctx); }
+static inline uint64_t kvt_now_ns(const struct kvt_clock *clock)
+{
+    return clock->now_ns(clock->ctx);
+}
 
 /* ---- locks ----
  * Taken in rising rank only; KVT_DEBUG builds keep the held locks of each thread and abort on a
@@ -131,6 +133,7 @@ kvt_status kvt_thread_start(struct kvt_thread *thread, const char *name, void *(
                             void *arg) KVT_MUST_CHECK;
 void kvt_thread_join(struct kvt_thread *thread);
 /* NULL restores pthread_create. Not for use while threads are being started. Tests only. */
-extern int (*kvt_thread_create_hook)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+extern int (*kvt_thread_create_hook)(pthread_t *, const pthread_attr_t *, void *(*)(void *),
+                                     void *);
 
 #endif

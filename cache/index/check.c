@@ -13,13 +13,13 @@ struct check {
     uint64_t tier_pages[KVT_TIERS];
 };
 
-#define CHECK(check, cond, number)                                                                \
-    do {                                                                                          \
-        if (!(cond) && (check)->good) {                                                           \
-            (check)->good = false;                                                                \
-            (void)snprintf((check)->why, (check)->why_bytes, "node %u: not so: %s",               \
-                           (unsigned)(number), #cond);                                            \
-        }                                                                                         \
+#define CHECK(check, cond, number)                                                                 \
+    do {                                                                                           \
+        if (!(cond) && (check)->good) {                                                            \
+            (check)->good = false;                                                                 \
+            (void)snprintf((check)->why, (check)->why_bytes, "node %u: not so: %s",                \
+                           (unsigned)(number), #cond);                                             \
+        }                                                                                          \
     } while (0)
 
 static void check_pages(struct check *check, uint32_t number)
@@ -55,8 +55,8 @@ static void check_keys(struct check *check, uint32_t number)
     const struct kvt_index *index = check->index;
     const struct node *node = node_at(index, number);
     const struct node *parent = node_at(index, node->parent);
-    struct kvt_match before = {.ns = node->ns, .node = node->parent, .pages = node->depth,
-                               .offset = parent->page_count};
+    struct kvt_match before = {
+        .ns = node->ns, .node = node->parent, .pages = node->depth, .offset = parent->page_count};
     struct kvt_key key = kvt_index_match_key(index, &before);
     for (uint32_t i = 0; i < node->page_count; i++) {
         key = kvt_key_next(&key, node->tokens + (size_t)i * index->config.page_tokens,

@@ -31,7 +31,7 @@ kvt_status kvt_index_pages(const struct kvt_index *index, uint64_t handle, uint3
 struct kvt_place kvt_page_place(const struct kvt_index *index, uint32_t page, uint32_t tier,
                                 uint32_t shard)
 {
-    return page_at(index, page)->places[tier * index->config.shards + shard];
+    return page_at(index, page)->places[(size_t)tier * index->config.shards + shard];
 }
 
 uint64_t kvt_page_slot_bytes(const struct kvt_index *index, uint32_t page)
@@ -44,7 +44,7 @@ void kvt_page_set_places(struct kvt_index *index, uint32_t number, uint32_t tier
 {
     struct page *page = page_at(index, number);
     uint32_t before = kvt_page_tiers(index, page);
-    memcpy(&page->places[tier * index->config.shards], places,
+    memcpy(&page->places[(size_t)tier * index->config.shards], places,
            index->config.shards * sizeof(*places));
     /* Joins before it leaves, so that a policy does not see the edge go and come back. */
     kvt_node_count_page(index, page->node, kvt_page_tiers(index, page), 1);
@@ -93,7 +93,8 @@ static void drop_last_page(struct kvt_index *index, uint32_t node_number)
     kvt_table_give(&index->pages, number);
 }
 
-/* Drop pages from an edge's tail while they lie in `tier` (KVT_TIERS: any) and nobody holds them. */
+/* Drop pages from an edge's tail while they lie in `tier` (KVT_TIERS: any) and nobody holds
+ * them. */
 static uint32_t trim(struct kvt_index *index, uint32_t node_number, uint32_t tier, uint32_t count)
 {
     struct node *node = node_at(index, node_number);

@@ -11,7 +11,8 @@
  *   [G H|I J]   [G K]      node 8: 2 pages, depth 3;  node 9: 1 page, depth 3
  *
  * Children of a node differ somewhere in their first page, not necessarily in their first token
- * (G H, G K): a child is found by a hash over (parent, first page) and then compared token by token.
+ * (G H, G K): a child is found by a hash over (parent, first page) and then compared token by
+ * token.
  *
  * How a match ends, by example on the tree above (prompts cut to whole pages):
  *   M1 A B C D E F G H ...   walks 7, then 8: ends where the prompt, or the leaf, ends
@@ -80,7 +81,7 @@ struct kvt_index_config {
     const struct kvt_memory *mem; /* of everything the index holds; borrowed until destroy */
     uint32_t page_tokens;
     uint32_t shards;
-    uint32_t pages_max;  /* a limit of the table, at most 2^30 */
+    uint32_t pages_max; /* a limit of the table, at most 2^30 */
     uint32_t leases_max;
     uint32_t hash_bits; /* of child hashes; 0: all. Tests set few, to force collisions */
     uint64_t seed;      /* of lease handles */
@@ -116,11 +117,11 @@ uint32_t kvt_index_match_elsewhere(struct kvt_index *, uint32_t ns, const struct
 
 struct kvt_match {
     uint32_t ns;
-    uint32_t node;   /* where it ended ... */
-    uint32_t offset; /* ... after so many of that edge's pages */
-    uint32_t pages;  /* from the root */
+    uint32_t node;                  /* where it ended ... */
+    uint32_t offset;                /* ... after so many of that edge's pages */
+    uint32_t pages;                 /* from the root */
     uint32_t tier_pages[KVT_TIERS]; /* of them, by the fastest tier that has every shard */
-    bool diverged;   /* the cache holds another continuation from here */
+    bool diverged;                  /* the cache holds another continuation from here */
 };
 
 /* Never allocates. */
@@ -181,9 +182,9 @@ struct kvt_new_page {
 
 /*
  * Enter pages from_page .. from_page + count - 1 of the prompt behind a leased match of exactly
- * from_page pages. Pages that others entered meanwhile are found first: *out_duplicates of them stay
- * the caller's to free, then *out_inserted belong to the tree; what is left (after NOMEM or LIMIT)
- * is the caller's too. Both are written in every case.
+ * from_page pages. Pages that others entered meanwhile are found first: *out_duplicates of them
+ * stay the caller's to free, then *out_inserted belong to the tree; what is left (after NOMEM or
+ * LIMIT) is the caller's too. Both are written in every case.
  */
 kvt_status kvt_index_insert(struct kvt_index *, uint64_t lease, uint32_t owner,
                             const struct kvt_prompt *, uint32_t from_page, uint32_t count,
@@ -192,8 +193,8 @@ kvt_status kvt_index_insert(struct kvt_index *, uint64_t lease, uint32_t owner,
 
 /* The record numbers of pages first .. first + count - 1 of a leased prefix, into out_pages. A
  * number stays good while the lease lives. INVAL when the lease is shorter. */
-kvt_status kvt_index_pages(const struct kvt_index *, uint64_t lease, uint32_t owner,
-                           uint32_t first, uint32_t count, uint32_t *out_pages) KVT_MUST_CHECK;
+kvt_status kvt_index_pages(const struct kvt_index *, uint64_t lease, uint32_t owner, uint32_t first,
+                           uint32_t count, uint32_t *out_pages) KVT_MUST_CHECK;
 struct kvt_place kvt_page_place(const struct kvt_index *, uint32_t page, uint32_t tier,
                                 uint32_t shard);
 /* Move a page: give it a place in a tier, or take it away (a place with generation 0). All shards
@@ -209,8 +210,8 @@ void kvt_index_touch(struct kvt_index *, uint64_t lease, uint32_t owner);
 
 /*
  * Drop pages from the cache until `count` pages that had a place in `tier` (KVT_TIERS: in any) are
- * gone; worst first by the tier's policy, leaves only, never a leased or busy page. Returns how many
- * of them went.
+ * gone; worst first by the tier's policy, leaves only, never a leased or busy page. Returns how
+ * many of them went.
  */
 uint32_t kvt_index_evict(struct kvt_index *, uint32_t tier, uint32_t count);
 /* Up to `count` pages that could move from `tier` to a lower one, worst first. */

@@ -42,8 +42,8 @@ struct node {
     uint32_t lease_head;
     uint32_t tier_pages[KVT_TIERS];    /* pages with places in the tier */
     uint32_t fastest_pages[KVT_TIERS]; /* pages whose fastest tier it is */
-    uint32_t *pages;  /* [page_cap] record numbers; behind the tokens, in one block */
-    uint32_t *tokens; /* [page_cap * page_tokens]; owns the block */
+    uint32_t *pages;          /* [page_cap] record numbers; behind the tokens, in one block */
+    uint32_t *tokens;         /* [page_cap * page_tokens]; owns the block */
     struct kvt_extra *extras; /* of the first page */
     uint32_t extra_count;
     bool used;
@@ -95,7 +95,7 @@ struct kvt_index {
 
 /* table.c */
 kvt_status kvt_table_init(struct kvt_index *, struct table *, size_t item_bytes, uint32_t shift,
-                        uint32_t items_max) KVT_MUST_CHECK;
+                          uint32_t items_max) KVT_MUST_CHECK;
 void kvt_table_fini(struct kvt_index *, struct table *);
 /* A zeroed item; NOMEM, LIMIT. */
 kvt_status kvt_table_take(struct kvt_index *, struct table *, uint32_t *out_number) KVT_MUST_CHECK;
@@ -127,7 +127,7 @@ static inline const uint32_t *prompt_at(const struct kvt_index *index,
 static inline bool page_in_tier(const struct kvt_index *index, const struct page *page,
                                 uint32_t tier)
 {
-    return kvt_place_is(page->places[tier * index->config.shards]);
+    return kvt_place_is(page->places[(size_t)tier * index->config.shards]);
 }
 
 /* The tiers that hold the page, as bits; the fastest is the lowest bit. */
@@ -135,7 +135,7 @@ uint32_t kvt_page_tiers(const struct kvt_index *, const struct page *);
 
 /* node.c: nodes, their hash table and the policies' slots */
 kvt_status kvt_node_create(struct kvt_index *, uint32_t ns, uint32_t parent, uint32_t depth,
-                       uint32_t *out_node) KVT_MUST_CHECK;
+                           uint32_t *out_node) KVT_MUST_CHECK;
 /* The node must hold no pages, children or leases. */
 void kvt_node_destroy(struct kvt_index *, uint32_t node);
 kvt_status kvt_node_reserve(struct kvt_index *, struct node *, uint32_t page_cap) KVT_MUST_CHECK;
@@ -144,13 +144,13 @@ void kvt_node_link(struct kvt_index *, uint32_t node);
 void kvt_node_unlink(struct kvt_index *, uint32_t node);
 /* The child of `parent` whose first page is this one; KVT_NODE_NONE. */
 uint32_t kvt_node_find_child(struct kvt_index *, uint32_t parent, const uint32_t *tokens,
-                         const struct kvt_extra *extras, uint32_t extra_count);
+                             const struct kvt_extra *extras, uint32_t extra_count);
 /* Cut the first `at` pages of `node` off into a new node above it. */
 kvt_status kvt_node_split(struct kvt_index *, uint32_t node, uint32_t at, uint32_t *out_upper)
     KVT_MUST_CHECK;
-/* A page that lies in `tiers` (bits, not 0) joins (sign +1) or leaves (-1) the node's counts. A node is
- * ranked by a tier's policy while it has pages there or in a faster tier: those may come down, and
- * must then stand where their last use puts them. */
+/* A page that lies in `tiers` (bits, not 0) joins (sign +1) or leaves (-1) the node's counts. A
+ * node is ranked by a tier's policy while it has pages there or in a faster tier: those may come
+ * down, and must then stand where their last use puts them. */
 void kvt_node_count_page(struct kvt_index *, uint32_t node, uint32_t tiers, int sign);
 /* Pages of this edge that a lease, or a child, holds: none beyond may leave. */
 uint32_t kvt_node_pinned(const struct kvt_index *, const struct node *);

@@ -22,8 +22,8 @@ struct kvt_key {
 
 /* The key that stands before a namespace's first page. */
 struct kvt_key kvt_key_of_namespace(const void *canonical, size_t canonical_bytes);
-/* The key of the page of `page_tokens` tokens that follows the page named `before`. extra: the bytes
- * of extra keys that begin in this page (NULL with 0: none). */
+/* The key of the page of `page_tokens` tokens that follows the page named `before`. extra: the
+ * bytes of extra keys that begin in this page (NULL with 0: none). */
 struct kvt_key kvt_key_next(const struct kvt_key *before, const uint32_t *tokens,
                             uint32_t page_tokens, const void *extra, size_t extra_bytes);
 /* For tables only: 64 bits over a node number and its child's first page. */

@@ -46,8 +46,7 @@ void kvt_leases_fini(struct kvt_index *index)
     kvt_free(&index->mem, index->leases, index->config.leases_max * sizeof(*index->leases));
 }
 
-void kvt_lease_link(struct kvt_index *index, uint32_t number, uint32_t node_number,
-                    uint32_t offset)
+void kvt_lease_link(struct kvt_index *index, uint32_t number, uint32_t node_number, uint32_t offset)
 {
     struct lease *lease = &index->leases[number];
     struct node *node = node_at(index, node_number);
@@ -79,9 +78,8 @@ static uint32_t pages_of(const struct kvt_index *index, const struct lease *leas
     return node_at(index, lease->node)->depth + lease->offset;
 }
 
-kvt_status kvt_lease_acquire(struct kvt_index *index, const struct kvt_match *match,
-                             uint32_t owner, uint64_t now_ns, uint64_t expires_ns,
-                             uint64_t *out_handle)
+kvt_status kvt_lease_acquire(struct kvt_index *index, const struct kvt_match *match, uint32_t owner,
+                             uint64_t now_ns, uint64_t expires_ns, uint64_t *out_handle)
 {
     uint32_t number = index->lease_free;
     if (number == LEASE_NONE) {

@@ -1,4 +1,5 @@
-/* Nodes: their arrays, their place in the tree and its hash table, their policy slots, splitting. */
+/* Nodes: their arrays, their place in the tree and its hash table, their policy slots,
+ * splitting. */
 #include "cache/index/index_internal.h"
 
 #include <string.h>
@@ -215,8 +216,7 @@ static uint32_t child_hash(const struct kvt_index *index, uint32_t parent, const
 static void hash_insert(struct kvt_index *index, uint32_t number)
 {
     struct node *node = node_at(index, number);
-    node->hash =
-        child_hash(index, node->parent, node->tokens, node->extras, node->extra_count);
+    node->hash = child_hash(index, node->parent, node->tokens, node->extras, node->extra_count);
     uint32_t *bucket = bucket_of(index, node->hash);
     node->hash_next = *bucket;
     *bucket = number;

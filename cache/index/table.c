@@ -192,8 +192,7 @@ void kvt_index_destroy(struct kvt_index *index)
     }
     kvt_free(&index->mem, index->buckets, index->bucket_count * sizeof(*index->buckets));
     for (uint32_t i = 0; i < index->namespace_count; i++) {
-        kvt_free(&index->mem, index->namespaces[i].canonical,
-                 index->namespaces[i].canonical_bytes);
+        kvt_free(&index->mem, index->namespaces[i].canonical, index->namespaces[i].canonical_bytes);
     }
     kvt_free(&index->mem, index->namespaces, KVT_NAMESPACES_MAX * sizeof(*index->namespaces));
     kvt_free(index->config.mem, index, sizeof(*index));

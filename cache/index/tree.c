@@ -73,7 +73,7 @@ uint32_t kvt_index_match_elsewhere(struct kvt_index *index, uint32_t ns,
 /* ---- matching ---- */
 
 uint32_t kvt_prompt_extras(const struct kvt_prompt *prompt, uint32_t page, uint32_t page_tokens,
-                            uint32_t *cursor, const struct kvt_extra **out_extras)
+                           uint32_t *cursor, const struct kvt_extra **out_extras)
 {
     uint64_t begin = (uint64_t)page * page_tokens;
     uint64_t end = begin + page_tokens;
@@ -166,8 +166,8 @@ static void walk_down(struct kvt_index *index, const struct kvt_prompt *prompt, 
             equal_pages(node->tokens + (size_t)at * page_tokens, tokens, pages, page_tokens);
         walk->offset += equal;
         walk->pages += equal;
-        for (uint32_t t = 0; tier_pages != NULL && at == 0 && equal == node->page_count &&
-                             t < KVT_TIERS; t++) {
+        for (uint32_t t = 0;
+             tier_pages != NULL && at == 0 && equal == node->page_count && t < KVT_TIERS; t++) {
             tier_pages[t] += node->fastest_pages[t];
         }
         if (equal < pages) {
@@ -217,7 +217,7 @@ static kvt_status page_create(struct kvt_index *index, const struct kvt_key *key
     }
     struct page *page = page_at(index, number);
     page->key = *key;
-    memcpy(&page->places[new_page->tier * index->config.shards], new_page->places,
+    memcpy(&page->places[(size_t)new_page->tier * index->config.shards], new_page->places,
            index->config.shards * sizeof(*new_page->places));
     *out_page = number;
     return KVT_OK;
@@ -286,8 +286,8 @@ static kvt_status child_create(struct kvt_index *index, uint32_t parent, uint32_
 
 /* The edge that takes the next pages: the one the walk stands in (I1), or a new child (I2, I3). */
 static kvt_status edge_for(struct kvt_index *index, struct walk *walk, uint32_t count,
-                           const struct kvt_extra *extras, uint32_t extra_count,
-                           uint32_t *out_node, bool *out_new)
+                           const struct kvt_extra *extras, uint32_t extra_count, uint32_t *out_node,
+                           bool *out_new)
 {
     uint32_t edge_max = KVT_EDGE_TOKENS_MAX / index->config.page_tokens;
     struct node *node = node_at(index, walk->node);
@@ -323,8 +323,7 @@ static kvt_status insert_run(struct kvt_index *index, struct walk *walk, struct 
     count = edge_max < count ? edge_max : count;
     uint32_t number = KVT_NODE_NONE;
     bool is_new = false;
-    kvt_status status =
-        edge_for(index, walk, count, extras, extra_count, &number, &is_new);
+    kvt_status status = edge_for(index, walk, count, extras, extra_count, &number, &is_new);
     if (status != KVT_OK) {
         return status;
     }

@@ -1,5 +1,7 @@
 #include "cache/move/account.h"
 
+#include <string.h>
+
 #include "cache/index/key.h"
 
 kvt_status kvt_account_init(struct kvt_account *account, const struct kvt_memory *mem,
@@ -32,8 +34,7 @@ kvt_status kvt_account_init(struct kvt_account *account, const struct kvt_memory
 
 void kvt_account_fini(struct kvt_account *account)
 {
-    kvt_free(account->mem, account->requests,
-             account->requests_max * sizeof(*account->requests));
+    kvt_free(account->mem, account->requests, account->requests_max * sizeof(*account->requests));
     kvt_free(account->mem, account->buckets, account->bucket_count * sizeof(*account->buckets));
     account->requests = NULL;
     account->buckets = NULL;
@@ -97,21 +98,35 @@ static void request_close(struct kvt_account *account, struct kvt_request *reque
     account->open_count--;
 }
 
-void kvt_account_delivered(struct kvt_account *account, struct kvt_request *request,
-                           uint32_t first, uint32_t asked, uint32_t good,
-                           const unsigned char *tiers)
+void kvt_account_delivered(struct kvt_account *account, struct kvt_request *request, uint32_t first,
+                           uint32_t asked, uint32_t good, const unsigned char *tiers)
 {
-    if (first > request->pages_delivered && request->pages_delivered > 0) {
-        return; /* behind a gap: not part of a prefix that the engine can use */
-    }
-    uint32_t from = request->pages_delivered > first ? request->pages_delivered - first : 0;
-    for (uint32_t i = from; i < good; i++) {
-        request->tier_tokens[tiers[i]] += account->page_tokens;
-    }
-    if (first + good > request->pages_delivered) {
-        request->pages_delivered = first + good;
-    }
     request->pages_failed = asked - good;
+    uint32_t begin = request->pages_first;
+    uint32_t end = request->pages_delivered;
+    if (good == 0 || (begin < end && first > end)) {
+        return;
+    }
+    if (begin == end || first + good < begin) {
+        memset(request->tier_tokens, 0, sizeof(request->tier_tokens));
+        begin = first;
+        end = first;
+    }
+    for (uint32_t page = first; page < first + good; page++) {
+        if (page < begin || page >= end) {
+            request->tier_tokens[tiers[page - first]] += account->page_tokens;
+        }
+    }
+    request->pages_first = first < begin ? first : begin;
+    request->pages_delivered = first + good > end ? first + good : end;
+}
+
+void kvt_account_restart(struct kvt_request *request)
+{
+    request->pages_first = 0;
+    request->pages_delivered = 0;
+    request->pages_failed = 0;
+    memset(request->tier_tokens, 0, sizeof(request->tier_tokens));
 }
 
 /* Every page of the prompt that was not the engine's own and not delivered gets one reason. */
@@ -119,8 +134,10 @@ static void count_missed(struct kvt_account *account, const struct kvt_request *
                          uint64_t own_tokens)
 {
     uint64_t *missed = account->totals.missed_pages;
+    uint32_t pages = (uint32_t)((request->tokens_asked - 1) / account->page_tokens);
     uint32_t own = (uint32_t)(own_tokens / account->page_tokens);
     uint32_t had = request->pages_delivered > own ? request->pages_delivered : own;
+    had = had < pages ? had : pages;
     if (had < request->pages_matched) {
         uint32_t open = request->pages_matched - had;
         uint32_t failed = request->pages_failed < open ? request->pages_failed : open;
@@ -138,8 +155,7 @@ static void count_missed(struct kvt_account *account, const struct kvt_request *
 }
 
 kvt_status kvt_account_report(struct kvt_account *account, struct kvt_request *request,
-                              uint64_t prompt_tokens, uint64_t own_tokens,
-                              uint64_t computed_tokens)
+                              uint64_t prompt_tokens, uint64_t own_tokens, uint64_t computed_tokens)
 {
     if (prompt_tokens != request->tokens_asked || own_tokens > prompt_tokens ||
         computed_tokens > prompt_tokens) {
@@ -147,6 +163,9 @@ kvt_status kvt_account_report(struct kvt_account *account, struct kvt_request *r
     }
     struct kvt_totals *totals = &account->totals;
     uint64_t sum = own_tokens + computed_tokens;
+    if ((uint64_t)request->pages_first * account->page_tokens > own_tokens) {
+        kvt_account_restart(request); /* delivered behind a gap: of no use to the engine */
+    }
     for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {
         totals->delivered[tier] += request->tier_tokens[tier];
         sum += request->tier_tokens[tier];

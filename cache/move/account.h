@@ -1,6 +1,6 @@
 /*
- * The account of requests: what was asked, what the engine had, what was delivered, what it computed,
- * and why the rest was missing. It opens at the first lookup and closes at the report.
+ * The account of requests: what was asked, what the engine had, what was delivered, what it
+ * computed, and why the rest was missing. It opens at the first lookup and closes at the report.
  *
  * conservation, over reported requests:  asked = own + delivered (by tier) + computed
  * where own and computed are what the engine reported, never a remainder.
@@ -38,9 +38,9 @@ struct kvt_request {
     uint32_t generation;
     uint32_t next; /* of its bucket, or of the free ones */
     bool open;
-    uint32_t pages_matched;
-    uint32_t pages_delivered; /* from the prompt's start or the engine's own hit, without a gap */
-    uint32_t pages_failed;    /* asked of a restore and not delivered */
+    uint32_t pages_matched; /* or held by the engine: what lies behind is in `missing` */
+    uint32_t pages_first, pages_delivered; /* pages first .. delivered - 1 were, without a gap */
+    uint32_t pages_failed;                 /* asked of a restore and not delivered */
     uint64_t tier_tokens[KVT_TIERS];
     uint32_t missing[KVT_MISSED_REASONS]; /* of the pages behind the match */
 };
@@ -78,11 +78,15 @@ static inline uint32_t kvt_account_number(const struct kvt_account *account,
 
 /*
  * Pages first .. first + asked - 1 were to be restored and the first `good` of them were; tiers[i]
- * says where page i came from. What was delivered before (a request that was preempted restores
- * again) counts once.
+ * says where page i of them came from. What was delivered before (a request that was preempted
+ * restores again) counts once, and what lies behind a gap is no part of a prefix and does not
+ * count.
  */
 void kvt_account_delivered(struct kvt_account *, struct kvt_request *, uint32_t first,
                            uint32_t asked, uint32_t good, const unsigned char *tiers);
+
+/* The request asks for other tokens now: what was delivered before was for those. */
+void kvt_account_restart(struct kvt_request *);
 
 /* Close with what the engine reports. INVAL when the numbers are not this request's. */
 kvt_status kvt_account_report(struct kvt_account *, struct kvt_request *, uint64_t prompt_tokens,

@@ -145,8 +145,8 @@ static kvt_status job_prepare(struct kvt_exec *exec, struct kvt_exec_job *job)
         job->stream = exec->move_stream;
         return KVT_OK;
     }
-    job->stream = job->kind == KVT_EXEC_RESTORE ? job->binding->restore_stream
-                                                : job->binding->save_stream;
+    job->stream =
+        job->kind == KVT_EXEC_RESTORE ? job->binding->restore_stream : job->binding->save_stream;
     job->events = kvt_calloc(exec->mem, event_count(job), sizeof(*job->events));
     kvt_status status = job->events != NULL ? KVT_OK : KVT_ERR_NOMEM;
     for (uint32_t i = 0; status == KVT_OK && i < event_count(job); i++) {
@@ -171,8 +171,7 @@ static kvt_status enqueue_regions(struct kvt_exec *exec, struct kvt_exec_job *jo
 {
     const struct kvt_binding *binding = job->binding;
     struct kvt_page_copy copy = {
-        .direction =
-            job->kind == KVT_EXEC_RESTORE ? KVT_COPY_TO_ENGINE : KVT_COPY_FROM_ENGINE,
+        .direction = job->kind == KVT_EXEC_RESTORE ? KVT_COPY_TO_ENGINE : KVT_COPY_FROM_ENGINE,
         .page_count = job->page_count,
         .blocks_per_page = binding->blocks_per_page,
         .pages = job->pages,
@@ -225,10 +224,7 @@ static void finish(struct kvt_exec_job *job)
     kvt_lock_give(&exec->lock);
 }
 
-static void on_ran(void *arg)
-{
-    finish(arg);
-}
+static void on_ran(void *arg) { finish(arg); }
 
 kvt_status kvt_exec_submit(struct kvt_exec *exec, struct kvt_exec_job *job)
 {
@@ -262,10 +258,7 @@ kvt_status kvt_exec_wait_region(struct kvt_exec_job *job, uint32_t region,
     return job->exec->device->ops->wait(stream, job->events[region]);
 }
 
-void kvt_exec_cancel(struct kvt_exec_job *job)
-{
-    atomic_store(&job->cancelled, true);
-}
+void kvt_exec_cancel(struct kvt_exec_job *job) { atomic_store(&job->cancelled, true); }
 
 struct kvt_exec_job *kvt_exec_next(struct kvt_exec *exec, uint64_t timeout_ns)
 {

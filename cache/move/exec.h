@@ -55,7 +55,7 @@ struct kvt_exec_job {
     /* exec's own */
     _Atomic uint32_t pages_good; /* valid once finished */
     _Atomic bool cancelled;
-    kvt_status status; /* why nothing could be enqueued; OK otherwise */
+    kvt_status status;         /* why nothing could be enqueued; OK otherwise */
     struct kvt_event **events; /* [region_count], recorded when the region was copied */
     struct kvt_event *start;
     struct kvt_stream *stream;

@@ -16,8 +16,8 @@ kvt_status kvt_ghosts_init(struct kvt_ghosts *ghosts, const struct kvt_memory *m
         buckets *= 2;
     }
     *ghosts = (struct kvt_ghosts){.mem = mem, .bucket_count = buckets};
-    ghosts->ghosts = kvt_calloc(mem, (size_t)buckets * KVT_GHOSTS_PER_BUCKET,
-                                sizeof(*ghosts->ghosts));
+    ghosts->ghosts =
+        kvt_calloc(mem, (size_t)buckets * KVT_GHOSTS_PER_BUCKET, sizeof(*ghosts->ghosts));
     return ghosts->ghosts != NULL ? KVT_OK : KVT_ERR_NOMEM;
 }
 
@@ -40,21 +40,24 @@ static uint64_t name_of(const struct kvt_key *key)
     return name;
 }
 
-void kvt_ghosts_add(struct kvt_ghosts *ghosts, const struct kvt_key *key,
-                    enum kvt_ghost_kind kind, uint64_t bytes)
+void kvt_ghosts_add(struct kvt_ghosts *ghosts, const struct kvt_key *key, enum kvt_ghost_kind kind,
+                    uint64_t bytes)
 {
     uint64_t name = name_of(key);
     struct kvt_ghost *bucket = bucket_of(ghosts, name);
     struct kvt_ghost *place = &bucket[0];
     for (uint32_t i = 0; i < KVT_GHOSTS_PER_BUCKET; i++) {
-        if (bucket[i].kind != KVT_GHOST_NONE && bucket[i].name == name) {
-            place = &bucket[i];
+        struct kvt_ghost *ghost = &bucket[i];
+        bool same = ghost->kind != KVT_GHOST_NONE && ghost->name == name;
+        if (same) {
+            place = ghost;
             break;
         }
-        if (bucket[i].kind == KVT_GHOST_NONE) {
-            place = &bucket[i];
-        } else if (place->kind != KVT_GHOST_NONE && bucket[i].left < place->left) {
-            place = &bucket[i];
+        /* An empty one is older than any: its `left` is 0, and it came first. */
+        bool empty = ghost->kind == KVT_GHOST_NONE && place->kind != KVT_GHOST_NONE;
+        bool older = place->kind != KVT_GHOST_NONE && ghost->left < place->left;
+        if (empty || older) {
+            place = ghost;
         }
     }
     ghosts->clock += bytes;

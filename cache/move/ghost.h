@@ -13,12 +13,7 @@
 #include "cache/base/base.h"
 #include "cache/index/key.h"
 
-enum kvt_ghost_kind {
-    KVT_GHOST_NONE,
-    KVT_GHOST_EVICTED,
-    KVT_GHOST_NOT_ADMITTED,
-    KVT_GHOST_FAILED
-};
+enum kvt_ghost_kind { KVT_GHOST_NONE, KVT_GHOST_EVICTED, KVT_GHOST_NOT_ADMITTED, KVT_GHOST_FAILED };
 
 #define KVT_GHOSTS_PER_BUCKET 8u
 
@@ -35,8 +30,8 @@ void kvt_ghosts_fini(struct kvt_ghosts *);
 /* `bytes` left the cache with it (0 for pages that never got in). */
 void kvt_ghosts_add(struct kvt_ghosts *, const struct kvt_key *, enum kvt_ghost_kind,
                     uint64_t bytes);
-/* What is known of this page. For an evicted one *out_short_bytes is how many bytes have left since:
- * with so many more the page would still be there. */
+/* What is known of this page. For an evicted one *out_short_bytes is how many bytes have left
+ * since: with so many more the page would still be there. */
 enum kvt_ghost_kind kvt_ghosts_find(const struct kvt_ghosts *, const struct kvt_key *,
                                     uint64_t *out_short_bytes);
 

@@ -138,8 +138,8 @@ static kvt_status parts_init(struct kvt_plan *plan)
         status = kvt_ghosts_init(&plan->ghosts, plan->mem, config->ghosts_max);
     }
     if (status == KVT_OK) {
-        status = kvt_account_init(&plan->account, plan->mem, config->requests_max,
-                                  config->page_tokens);
+        status =
+            kvt_account_init(&plan->account, plan->mem, config->requests_max, config->page_tokens);
     }
     if (status == KVT_OK) {
         status = jobs_init(plan);
@@ -219,12 +219,11 @@ void kvt_plan_destroy(struct kvt_plan *plan)
 
 /* ---- who asks ---- */
 
-kvt_status kvt_plan_namespace(struct kvt_plan *plan, const void *canonical,
-                              size_t canonical_bytes, uint64_t group, uint32_t *out_ns)
+kvt_status kvt_plan_namespace(struct kvt_plan *plan, const void *canonical, size_t canonical_bytes,
+                              uint64_t group, uint32_t *out_ns)
 {
     kvt_lock_take(&plan->lock);
-    kvt_status status =
-        kvt_index_namespace(plan->index, canonical, canonical_bytes, group, out_ns);
+    kvt_status status = kvt_index_namespace(plan->index, canonical, canonical_bytes, group, out_ns);
     kvt_lock_give(&plan->lock);
     return status;
 }

@@ -5,9 +5,11 @@
  * Rules it keeps
  *   - A page becomes visible only when its bytes have landed (a save inserts at its end, F20).
  *   - A slot in transfer is not handed out again; leased and busy pages are not evicted.
- *   - A restore ends with the exact number of pages that are good, from the first on (F01, F08, F09).
- *   - New pages go to hbm while it has room, else to host; when host has free room, the pages of hbm
- *     that were used longest ago move down; when both are full the worst leaves leave the cache.
+ *   - A restore ends with the exact number of pages that are good, from the first on (F01, F08,
+ * F09).
+ *   - New pages go to hbm while it has room, else to host; when host has free room, the pages of
+ *     hbm that were used longest ago move down; when both are full the worst leaves leave the
+ *     cache.
  *
  * Layer 4. Every function takes KVT_RANK_CACHE itself.
  */
@@ -81,11 +83,10 @@ kvt_status kvt_plan_lookup(struct kvt_plan *, const struct kvt_plan_lookup *,
                            struct kvt_plan_found *out_found) KVT_MUST_CHECK;
 kvt_status kvt_plan_release(struct kvt_plan *, uint32_t client, uint64_t lease) KVT_MUST_CHECK;
 /* STALE when this client does not hold it. */
-kvt_status kvt_plan_lease_check(struct kvt_plan *, uint32_t client, uint64_t lease)
-    KVT_MUST_CHECK;
+kvt_status kvt_plan_lease_check(struct kvt_plan *, uint32_t client, uint64_t lease) KVT_MUST_CHECK;
 kvt_status kvt_plan_report(struct kvt_plan *, uint32_t client, uint64_t request_id,
-                           uint64_t prompt_tokens, uint64_t own_tokens,
-                           uint64_t computed_tokens) KVT_MUST_CHECK;
+                           uint64_t prompt_tokens, uint64_t own_tokens, uint64_t computed_tokens)
+    KVT_MUST_CHECK;
 
 /* ---- jobs ---- */
 

@@ -16,7 +16,8 @@
 #define KVT_HBM_FREE_HIGH_DIVISOR 8u
 #define KVT_HOUSEKEEPING_NS UINT64_C(100000000)
 
-enum kvt_job_state { KVT_JOB_IS_FREE, KVT_JOB_IS_RUNNING, KVT_JOB_IS_DONE };
+/* STARTING: taken, but not handed to exec yet; its handle is nobody's so far, and finds nothing. */
+enum kvt_job_state { KVT_JOB_IS_FREE, KVT_JOB_IS_STARTING, KVT_JOB_IS_RUNNING, KVT_JOB_IS_DONE };
 
 struct kvt_job {
     struct kvt_exec_job exec; /* user points back here */
@@ -26,14 +27,14 @@ struct kvt_job {
     enum kvt_job_state state;
     bool detached;
     uint64_t sequence;
-    uint64_t lease;        /* what this job pins */
+    uint64_t lease; /* what this job pins */
     uint32_t lease_owner;
-    uint32_t request;      /* KVT_REQUEST_NONE, or whose delivery this is ... */
+    uint32_t request; /* KVT_REQUEST_NONE, or whose delivery this is ... */
     uint32_t request_generation;
     uint32_t ns;
-    uint32_t first_page;   /* of the prompt: the job's page 0 */
+    uint32_t first_page; /* of the prompt: the job's page 0 */
     uint32_t page_count;
-    uint32_t refused;      /* save: pages behind page_count that found no room */
+    uint32_t refused; /* save: pages behind page_count that found no room */
     uint64_t slot_bytes;
     struct kvt_binding *binding; /* NULL once the job is done */
     uint32_t region_count;
@@ -67,7 +68,7 @@ struct kvt_plan {
     uint32_t running, saves_running, moves_running;
     uint64_t sequence;
     uint64_t slot_bytes; /* of the latest binding: what to keep room for */
-    bool quiet; /* quiesced: start nothing of our own */
+    bool quiet;          /* quiesced: start nothing of our own */
     struct kvt_thread mover;
     _Atomic bool stopping;
     uint64_t last_housekeeping_ns;
@@ -94,7 +95,8 @@ void kvt_save_finish(struct kvt_plan *, struct kvt_job *);
 void kvt_demote_finish(struct kvt_plan *, struct kvt_job *);
 
 /* plan_room.c */
-/* A slot for one page; `wanted` more are about to be asked for. LIMIT. Drops and retakes the lock. */
+/* A slot for one page; `wanted` more are about to be asked for. LIMIT. Drops and retakes the
+ * lock. */
 kvt_status kvt_room_for_page(struct kvt_plan *, uint64_t slot_bytes, uint32_t wanted,
                              unsigned char *out_tier, struct kvt_place *out_place) KVT_MUST_CHECK;
 /* Map one more chunk of a tier, unless it failed a moment ago. Drops and retakes the lock. */

@@ -57,10 +57,12 @@ kvt_status kvt_job_take(struct kvt_plan *plan, uint32_t pages, size_t blocks,
     struct kvt_job *job = &plan->jobs[number];
     uint32_t next_free = job->next_free;
     uint32_t generation = job->generation;
-    *job = (struct kvt_job){.generation = generation + 1, .request = KVT_REQUEST_NONE};
+    *job = (struct kvt_job){
+        .generation = generation + 1, .state = KVT_JOB_IS_STARTING, .request = KVT_REQUEST_NONE};
     job->exec.user = job;
     if (!arrays_alloc(plan, job, pages, blocks)) {
         arrays_free(plan, job);
+        job->state = KVT_JOB_IS_FREE;
         job->generation = generation;
         job->next_free = next_free;
         return KVT_ERR_NOMEM;
@@ -107,7 +109,8 @@ struct kvt_job *kvt_job_find(struct kvt_plan *plan, uint32_t client, uint64_t ha
         return NULL;
     }
     struct kvt_job *job = &plan->jobs[number];
-    bool good = (handle >> 32) == job->generation && (job->generation & 1u) != 0 &&
+    bool good = (handle >> 32) == job->generation &&
+                (job->state == KVT_JOB_IS_RUNNING || job->state == KVT_JOB_IS_DONE) &&
                 job->client == client && !job->detached;
     return good ? job : NULL;
 }
@@ -115,7 +118,7 @@ struct kvt_job *kvt_job_find(struct kvt_plan *plan, uint32_t client, uint64_t ha
 kvt_status kvt_job_submit(struct kvt_plan *plan, struct kvt_job *job)
 {
     enum kvt_exec_kind kind = job->exec.kind;
-    job->state = KVT_JOB_IS_RUNNING;
+    uint32_t generation = job->generation;
     job->sequence = ++plan->sequence;
     plan->running++;
     plan->saves_running += kind == KVT_EXEC_SAVE;
@@ -123,8 +126,12 @@ kvt_status kvt_job_submit(struct kvt_plan *plan, struct kvt_job *job)
     kvt_lock_give(&plan->lock);
     kvt_status status = kvt_exec_submit(plan->exec, &job->exec);
     kvt_lock_take(&plan->lock);
-    if (status != KVT_OK) {
-        job->state = KVT_JOB_IS_FREE;
+    if (status == KVT_OK) {
+        /* It may have run to its end by now, and its place may be another job's. */
+        if (job->generation == generation && job->state == KVT_JOB_IS_STARTING) {
+            job->state = KVT_JOB_IS_RUNNING;
+        }
+    } else {
         plan->running--;
         plan->saves_running -= kind == KVT_EXEC_SAVE;
         plan->moves_running -= kind == KVT_EXEC_MOVE;

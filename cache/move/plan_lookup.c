@@ -14,18 +14,19 @@ static uint32_t in_flight_from(const struct kvt_plan *plan, uint32_t ns,
     uint32_t best = 0;
     for (uint32_t i = 0; plan->saves_running > 0 && i < plan->config.jobs_max; i++) {
         const struct kvt_job *job = &plan->jobs[i];
-        if (job->state != KVT_JOB_IS_RUNNING || job->exec.kind != KVT_EXEC_SAVE ||
-            job->ns != ns || job->first_page > from) {
+        if (job->state != KVT_JOB_IS_RUNNING || job->exec.kind != KVT_EXEC_SAVE || job->ns != ns ||
+            job->first_page > from) {
             continue;
         }
-        uint32_t count = 0;
-        while (from + count < pages && from + count < job->first_page + job->page_count &&
-               memcmp(in->tokens + (size_t)(from + count) * page_tokens,
-                      job->tokens + (size_t)(from + count - job->first_page) * page_tokens,
+        /* From the job's first page on: the same page behind another one is another page. */
+        uint32_t page = job->first_page;
+        while (page < pages && page < job->first_page + job->page_count &&
+               memcmp(in->tokens + (size_t)page * page_tokens,
+                      job->tokens + (size_t)(page - job->first_page) * page_tokens,
                       page_tokens * sizeof(*in->tokens)) == 0) {
-            count++;
+            page++;
         }
-        best = count > best ? count : best;
+        best = page > from && page - from > best ? page - from : best;
     }
     return best;
 }
@@ -50,11 +51,12 @@ static enum kvt_miss reason_of(struct kvt_plan *plan, const struct kvt_key *key,
     }
 }
 
-/* What is to be explained: the pages behind a match. */
+/* What is to be explained: the pages behind a match, but for those that the engine holds itself. */
 struct missing {
     uint32_t request, generation;
-    uint32_t first, pages; /* first missing page; pages of the prompt */
-    uint32_t in_flight;    /* the first so many are being saved just now */
+    uint32_t first, pages; /* first page behind the match; pages of the prompt */
+    uint32_t own;          /* pages before this one are the engine's own */
+    uint32_t in_flight;    /* the first so many are being saved just now, or have just arrived */
     uint32_t elsewhere;    /* pages that another namespace of the tenant has, from the start */
     bool diverged;
     struct kvt_key key; /* of the last page matched */
@@ -66,8 +68,10 @@ static void explain_missing(struct kvt_plan *plan, const struct kvt_plan_lookup 
                             struct missing *missing)
 {
     const uint32_t page_tokens = plan->config.page_tokens;
-    struct kvt_prompt prompt = {.tokens = in->tokens, .pages = missing->pages,
-                                .extras = in->extras, .extra_count = in->extra_count};
+    struct kvt_prompt prompt = {.tokens = in->tokens,
+                                .pages = missing->pages,
+                                .extras = in->extras,
+                                .extra_count = in->extra_count};
     uint32_t counts[KVT_MISSED_REASONS] = {0};
     struct kvt_key keys[MISSING_BATCH];
     uint32_t cursor = 0;
@@ -78,13 +82,16 @@ static void explain_missing(struct kvt_plan *plan, const struct kvt_plan_lookup 
             const struct kvt_extra *extras = NULL;
             uint32_t extra_count =
                 kvt_prompt_extras(&prompt, page + count, page_tokens, &cursor, &extras);
-            missing->key = kvt_key_next(
-                &missing->key, in->tokens + (size_t)(page + count) * page_tokens, page_tokens,
-                extras, extra_count * sizeof(*extras));
+            missing->key =
+                kvt_key_next(&missing->key, in->tokens + (size_t)(page + count) * page_tokens,
+                             page_tokens, extras, extra_count * sizeof(*extras));
             keys[count] = missing->key;
         }
         kvt_lock_take(&plan->lock);
         for (uint32_t i = 0; i < count; i++, page++) {
+            if (page < missing->own) {
+                continue; /* its key was needed for those that follow */
+            }
             if (page < missing->first + missing->in_flight) {
                 counts[KVT_MISSED_IN_FLIGHT]++;
             } else {
@@ -118,34 +125,50 @@ static struct kvt_request *request_of(struct kvt_plan *plan, const struct kvt_pl
     return request;
 }
 
-/* The lease for a match: the request's own if it still covers these tokens, else a new one. */
+/* A request that asks again: when it asks for other tokens, its former lease ends, and what was
+ * delivered under it was for those. */
+static void ask_again(struct kvt_plan *plan, const struct kvt_plan_lookup *in,
+                      const struct kvt_match *match, struct kvt_request *request)
+{
+    struct kvt_lease_info info;
+    bool leased = request->lease != 0 &&
+                  kvt_lease_get(plan->index, request->lease, in->client, &info) == KVT_OK;
+    bool same = request->tokens_asked == 0 || request->tokens_asked == in->token_count;
+    if (leased && !(same && kvt_lease_covers(plan->index, request->lease, in->client, match))) {
+        if (kvt_lease_release(plan->index, request->lease, in->client) != KVT_OK) {
+            KVT_ASSERT(!"a lease that was just found can be released");
+        }
+        leased = false;
+        same = false;
+    }
+    if (!leased) {
+        request->lease = 0; /* it may have expired */
+    }
+    if (!same) {
+        kvt_account_restart(request);
+    }
+}
+
+/* The lease for a match: the one that the request has already, else a new one. */
 static kvt_status lease_for(struct kvt_plan *plan, const struct kvt_plan_lookup *in,
                             const struct kvt_match *match, struct kvt_request *request,
                             uint64_t now_ns, struct kvt_plan_found *found)
 {
     uint64_t expires_ns = now_ns + plan->config.lease_ttl_ns;
     struct kvt_lease_info info;
-    if (request != NULL && request->lease != 0) {
-        if (request->tokens_asked == in->token_count &&
-            kvt_lease_covers(plan->index, request->lease, in->client, match) &&
-            kvt_lease_get(plan->index, request->lease, in->client, &info) == KVT_OK) {
-            kvt_lease_extend(plan->index, request->lease, expires_ns);
-            found->lease = request->lease;
-            found->pages = info.at.pages;
-            return KVT_OK;
-        }
-        /* Other tokens, or expired: the former lease ends (it may be gone already). */
-        if (kvt_lease_release(plan->index, request->lease, in->client) == KVT_OK) {
-            request->pages_delivered = 0;
-        }
-        request->lease = 0;
+    if (request != NULL && request->lease != 0 &&
+        kvt_lease_get(plan->index, request->lease, in->client, &info) == KVT_OK) {
+        kvt_lease_extend(plan->index, request->lease, expires_ns);
+        found->lease = request->lease;
+        found->pages = info.at.pages;
+        return KVT_OK;
     }
-    kvt_status status = kvt_lease_acquire(plan->index, match, in->client, now_ns, expires_ns,
-                                          &found->lease);
+    kvt_status status =
+        kvt_lease_acquire(plan->index, match, in->client, now_ns, expires_ns, &found->lease);
     if (status == KVT_ERR_LIMIT) {
         plan->stats.leases_expired += kvt_lease_expire(plan->index, now_ns);
-        status = kvt_lease_acquire(plan->index, match, in->client, now_ns, expires_ns,
-                                   &found->lease);
+        status =
+            kvt_lease_acquire(plan->index, match, in->client, now_ns, expires_ns, &found->lease);
     }
     if (status != KVT_OK) {
         plan->stats.limit_leases_hit++;
@@ -163,7 +186,7 @@ static kvt_status lease_for(struct kvt_plan *plan, const struct kvt_plan_lookup 
 /* Which pages remain to be explained, and what only the lock lets us know about them. */
 static void missing_of(struct kvt_plan *plan, const struct kvt_plan_lookup *in,
                        const struct kvt_prompt *prompt, const struct kvt_match *match,
-                       const struct kvt_request *request, struct missing *missing)
+                       uint32_t arrived, const struct kvt_request *request, struct missing *missing)
 {
     uint32_t own = (uint32_t)(in->own_tokens / plan->config.page_tokens);
     *missing = (struct missing){
@@ -171,16 +194,14 @@ static void missing_of(struct kvt_plan *plan, const struct kvt_plan_lookup *in,
         .generation = request->generation,
         .first = match->pages,
         .pages = prompt->pages,
-        .diverged = match->diverged,
+        .own = own < prompt->pages ? own : prompt->pages,
+        .in_flight = in_flight_from(plan, in->ns, in, match->pages, prompt->pages),
+        /* That others begin otherwise says nothing about a prompt of which nothing is known. */
+        .diverged = match->diverged && match->pages > 0,
         .key = kvt_index_match_key(plan->index, match),
     };
-    if (own > match->pages) {
-        /* Pages that the engine holds itself are not missing; without their keys the rest is
-         * explained by where the match ended. */
-        missing->pages = prompt->pages > own ? match->pages + (prompt->pages - own) : match->pages;
-    }
-    missing->in_flight = in_flight_from(plan, in->ns, in, match->pages, prompt->pages);
-    if (match->pages == 0 && !match->diverged) {
+    missing->in_flight = arrived > missing->in_flight ? arrived : missing->in_flight;
+    if (match->pages == 0) {
         missing->elsewhere = kvt_index_match_elsewhere(plan->index, in->ns, prompt);
     }
 }
@@ -202,11 +223,16 @@ kvt_status kvt_plan_lookup(struct kvt_plan *plan, const struct kvt_plan_lookup *
     uint64_t now_ns = kvt_now_ns(&plan->config.clock);
     kvt_lock_take(&plan->lock);
     kvt_index_match(plan->index, in->ns, &prompt, &match);
+    uint32_t arrived = 0;
     struct kvt_request *request = request_of(plan, in, now_ns);
+    if (request != NULL) {
+        ask_again(plan, in, &match, request);
+    }
     if ((uint64_t)match.pages * plan->config.page_tokens > in->own_tokens) {
         status = lease_for(plan, in, &match, request, now_ns, &found);
         if (status == KVT_OK && found.pages < match.pages) {
             /* More has arrived since the lease was taken; the promise is the lease's. */
+            arrived = match.pages - found.pages;
             prompt.pages = found.pages;
             kvt_index_match(plan->index, in->ns, &prompt, &match);
             prompt.pages = (uint32_t)((in->token_count - 1) / plan->config.page_tokens);
@@ -215,9 +241,9 @@ kvt_status kvt_plan_lookup(struct kvt_plan *plan, const struct kvt_plan_lookup *
     }
     if (request != NULL) {
         request->tokens_asked = in->token_count;
-        request->pages_matched = found.pages;
         memset(request->missing, 0, sizeof(request->missing));
-        missing_of(plan, in, &prompt, &match, request, &missing);
+        missing_of(plan, in, &prompt, &match, arrived, request, &missing);
+        request->pages_matched = missing.own > match.pages ? missing.own : match.pages;
     }
     kvt_lock_give(&plan->lock);
     if (missing.first < missing.pages) {
@@ -231,6 +257,9 @@ kvt_status kvt_plan_lookup(struct kvt_plan *plan, const struct kvt_plan_lookup *
 
 kvt_status kvt_plan_release(struct kvt_plan *plan, uint32_t client, uint64_t lease)
 {
+    if (client == KVT_OWNER_INTERNAL) {
+        return KVT_ERR_STALE; /* our own are nobody's to release */
+    }
     kvt_lock_take(&plan->lock);
     struct kvt_lease_info info;
     kvt_status status = kvt_lease_get(plan->index, lease, client, &info);
@@ -264,8 +293,8 @@ kvt_status kvt_plan_report(struct kvt_plan *plan, uint32_t client, uint64_t requ
     kvt_status status = request != NULL ? KVT_OK : KVT_ERR_STALE;
     uint64_t lease = request != NULL ? request->lease : 0;
     if (status == KVT_OK) {
-        status = kvt_account_report(&plan->account, request, prompt_tokens, own_tokens,
-                                    computed_tokens);
+        status =
+            kvt_account_report(&plan->account, request, prompt_tokens, own_tokens, computed_tokens);
     }
     struct kvt_lease_info info;
     if (status == KVT_OK && lease != 0 &&

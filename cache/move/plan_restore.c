@@ -57,7 +57,8 @@ static kvt_status restore_begin(struct kvt_plan *plan, const struct kvt_plan_res
     job->page_count = in->page_count;
     job->slot_bytes = in->binding->shard_bytes;
     memcpy(job->blocks, in->blocks, blocks * sizeof(*job->blocks));
-    if (lease.user > 0) {
+    if (lease.user > 0 && plan->account.requests[lease.user - 1].open &&
+        plan->account.requests[lease.user - 1].lease == in->lease) {
         job->request = lease.user - 1;
         job->request_generation = plan->account.requests[job->request].generation;
     }

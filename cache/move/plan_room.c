@@ -53,8 +53,7 @@ kvt_status kvt_room_for_page(struct kvt_plan *plan, uint64_t slot_bytes, uint32_
         }
         if (kvt_index_evict(plan->index, KVT_TIERS, wanted) == 0) {
             /* Leases that nobody used in time still pin what could go. */
-            uint32_t expired =
-                kvt_lease_expire(plan->index, kvt_now_ns(&plan->config.clock));
+            uint32_t expired = kvt_lease_expire(plan->index, kvt_now_ns(&plan->config.clock));
             plan->stats.leases_expired += expired;
             if (expired == 0) {
                 return KVT_ERR_LIMIT;
@@ -75,8 +74,9 @@ static uint32_t demote_wanted(struct kvt_plan *plan)
     }
     struct kvt_slab_stats hbm;
     kvt_slab_stats(plan->tiers[KVT_HBM].slab, &hbm);
-    uint64_t slots = hbm.bytes_budget / plan->slot_bytes;
-    uint64_t free_slots = (hbm.bytes_budget - hbm.bytes_used) / plan->slot_bytes;
+    /* Counted in slots: what a chunk leaves over behind its last slot is no room. */
+    uint64_t free_slots = hbm.slots_free + (hbm.bytes_budget - hbm.bytes_mapped) / plan->slot_bytes;
+    uint64_t slots = hbm.slots_used + free_slots;
     if (free_slots > slots / KVT_HBM_FREE_LOW_DIVISOR) {
         return 0;
     }
@@ -99,8 +99,7 @@ static void reserve_targets(struct kvt_plan *plan, struct kvt_job *job, uint32_t
         job->pages[at] = page;
         job->places[at] = kvt_page_place(plan->index, page, KVT_HBM, 0);
         job->addrs[at].addr = kvt_slab_addr(plan->tiers[KVT_HBM].slab, job->places[at]);
-        job->to_addrs[at].addr =
-            kvt_slab_addr(plan->tiers[KVT_HOST].slab, job->to_places[at]);
+        job->to_addrs[at].addr = kvt_slab_addr(plan->tiers[KVT_HOST].slab, job->to_places[at]);
         kvt_slab_ref(plan->tiers[KVT_HBM].slab, job->places[at]);
         kvt_slab_ref(plan->tiers[KVT_HOST].slab, job->to_places[at]);
         kvt_page_set_busy(plan->index, page, true);
@@ -124,9 +123,15 @@ void kvt_demote_some(struct kvt_plan *plan)
     if (wanted == 0) {
         return;
     }
-    if (!kvt_slab_has_room(plan->tiers[KVT_HOST].slab, plan->slot_bytes) &&
-        !kvt_room_grow(plan, KVT_HOST, plan->slot_bytes)) {
-        return;
+    if (!kvt_slab_has_room(plan->tiers[KVT_HOST].slab, plan->slot_bytes)) {
+        if (!kvt_room_grow(plan, KVT_HOST, plan->slot_bytes)) {
+            return;
+        }
+        /* The lock was dropped: somebody may have quiesced, and must be left in peace. */
+        wanted = demote_wanted(plan);
+        if (wanted == 0) {
+            return;
+        }
     }
     struct kvt_job *job = NULL;
     if (kvt_job_take(plan, wanted, 0, &job) != KVT_OK) {

@@ -33,8 +33,8 @@ static void reserve_slots(struct kvt_plan *plan, struct kvt_job *job)
 {
     uint32_t wanted = job->array_pages;
     uint32_t got = 0;
-    while (got < wanted && kvt_room_for_page(plan, job->slot_bytes, wanted - got,
-                                             &job->tiers[got], &job->places[got]) == KVT_OK) {
+    while (got < wanted && kvt_room_for_page(plan, job->slot_bytes, wanted - got, &job->tiers[got],
+                                             &job->places[got]) == KVT_OK) {
         struct kvt_slab *slab = plan->tiers[job->tiers[got]].slab;
         job->addrs[got].addr = kvt_slab_addr(slab, job->places[got]);
         kvt_slab_ref(slab, job->places[got]);
@@ -94,8 +94,7 @@ static void leave_ghosts(struct kvt_plan *plan, struct kvt_job *job, struct kvt_
 /* Enter the pages whose bytes landed. Answers how many pages of the job the cache now holds. */
 static uint32_t publish(struct kvt_plan *plan, struct kvt_job *job, uint32_t good)
 {
-    struct kvt_new_page *pages =
-        good > 0 ? kvt_calloc(plan->mem, good, sizeof(*pages)) : NULL;
+    struct kvt_new_page *pages = good > 0 ? kvt_calloc(plan->mem, good, sizeof(*pages)) : NULL;
     if (pages == NULL) {
         slots_free(plan, job, 0);
         return 0;
@@ -151,7 +150,8 @@ void kvt_save_finish(struct kvt_plan *plan, struct kvt_job *job)
     kvt_job_done(plan, job, status);
 }
 
-/* Nothing to copy: the cache holds all of it, or there is a gap before what is valid, or no room. */
+/* Nothing to copy: the cache holds all of it, or there is a gap before what is valid, or no
+ * room. */
 static void finish_empty(struct kvt_plan *plan, struct kvt_job *job, uint32_t pages_held,
                          kvt_status status)
 {
@@ -162,8 +162,7 @@ static void finish_empty(struct kvt_plan *plan, struct kvt_job *job, uint32_t pa
 static kvt_status save_begin(struct kvt_plan *plan, const struct kvt_plan_save *in,
                              struct kvt_job **out_job)
 {
-    kvt_status status =
-        kvt_index_namespace_bytes(plan->index, in->ns, in->binding->shard_bytes);
+    kvt_status status = kvt_index_namespace_bytes(plan->index, in->ns, in->binding->shard_bytes);
     if (status != KVT_OK) {
         return status;
     }

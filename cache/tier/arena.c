@@ -1,10 +1,11 @@
 /*
  * The host tier: an arena of memfd chunks.
  *
- * Anonymous descriptors leave nothing behind when the process dies (F36), and can be handed to other
- * processes later. Memory is claimed when a chunk is mapped (fallocate), so that running out is an
- * answer here and not a SIGBUS at first touch. Huge pages are tried first, because fewer of them
- * cost less to pin and to walk; where they cannot be had, one warning says so and names the fix.
+ * Anonymous descriptors leave nothing behind when the process dies (F36), and can be handed to
+ * other processes later. Memory is claimed when a chunk is mapped (fallocate), so that running
+ * out is an answer here and not a SIGBUS at first touch. Huge pages are tried first, because
+ * fewer of them cost less to pin and to walk; where they cannot be had, one warning says so and
+ * names the fix.
  */
 #include "cache/tier/tier.h"
 
@@ -27,7 +28,10 @@ static void *map_fd(int fd, uint64_t bytes)
         return NULL;
     }
     void *ptr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    return ptr == MAP_FAILED ? NULL : ptr;
+    if (ptr == MAP_FAILED) {
+        return NULL;
+    }
+    return ptr;
 }
 
 static void *map_chunk(const char *name, uint64_t bytes, unsigned flags, int *out_errno)
@@ -47,10 +51,11 @@ static void *map_chunk(const char *name, uint64_t bytes, unsigned flags, int *ou
 static void warn_no_huge(struct kvt_tier *tier, int error)
 {
     if (!atomic_exchange(&tier->huge_warned, true)) {
-        kvt_log(tier->log, KVT_LOG_WARNING,
-                "host tier: no huge pages (%s): pinning and page walks cost more; reserve some with "
-                "vm.nr_hugepages (2 MiB each) to the size of the host budget",
-                strerror(error));
+        kvt_log(
+            tier->log, KVT_LOG_WARNING,
+            "host tier: no huge pages (%s): pinning and page walks cost more; reserve some with "
+            "vm.nr_hugepages (2 MiB each) to the size of the host budget",
+            strerror(error));
     }
 }
 
@@ -73,7 +78,8 @@ static void *host_map(void *ctx, uint64_t bytes)
     if (ptr == NULL) {
         kvt_log(tier->log, KVT_LOG_ERROR,
                 "host tier: %llu bytes could not be mapped (%s): lower the host budget or give the "
-                "process more memory", (unsigned long long)bytes, strerror(error));
+                "process more memory",
+                (unsigned long long)bytes, strerror(error));
     }
     return ptr;
 }

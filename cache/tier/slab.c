@@ -1,6 +1,5 @@
 #include "cache/tier/slab.h"
 
-
 /* A slot's word: its state in the top two bits; below, the next free slot (free) or the number of
  * transfers (otherwise). */
 enum slot_state { SLOT_FREE = 0, SLOT_RESERVED = 1, SLOT_HELD = 2, SLOT_DOOMED = 3 };
@@ -56,10 +55,7 @@ static void set_word(struct slot *slot, enum slot_state state, uint32_t low)
     slot->word = ((uint32_t)state << SLOT_STATE_SHIFT) | low;
 }
 
-static uint64_t align_down(uint64_t bytes, uint64_t to)
-{
-    return bytes - bytes % to;
-}
+static uint64_t align_down(uint64_t bytes, uint64_t to) { return bytes - bytes % to; }
 
 kvt_status kvt_slab_create(const struct kvt_memory *mem, const struct kvt_backing *backing,
                            uint64_t budget_bytes, struct kvt_slab **out_slab)

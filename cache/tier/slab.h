@@ -1,9 +1,10 @@
 /*
  * Slots of exact size in chunks of memory: the allocator of a tier.
  *
- * A chunk is mapped from a backing (host arena, device pool) within a byte budget and holds slots of
- * one size. Slots are named by (slot, generation); the generation changes whenever a slot is handed
- * out, so a stale name is recognised. Metadata lies outside the chunks, which others may write.
+ * A chunk is mapped from a backing (host arena, device pool) within a byte budget and holds
+ * slots of one size. Slots are named by (slot, generation); the generation changes whenever a
+ * slot is handed out, so a stale name is recognised. Metadata lies outside the chunks, which
+ * others may write.
  *
  * A slot's states, and who moves it:
  *
@@ -54,8 +55,9 @@ void kvt_slab_destroy(struct kvt_slab *);
 
 /*
  * Growing is in two steps, because mapping memory blocks and no lock may be held over it: begin
- * answers the bytes of the next chunk that slots of this size want and counts them against the budget
- * (0: the budget is used up); end hands the mapped chunk in, or NULL when there was none to be had.
+ * answers the bytes of the next chunk that slots of this size want and counts them against the
+ * budget (0: the budget is used up); end hands the mapped chunk in, or NULL when there was none to
+ * be had.
  */
 uint64_t kvt_slab_grow_begin(struct kvt_slab *, uint64_t slot_bytes) KVT_MUST_CHECK;
 void kvt_slab_grow_end(struct kvt_slab *, void *base, uint64_t bytes);

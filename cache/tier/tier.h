@@ -21,9 +21,9 @@ struct kvt_tier {
     struct kvt_backing backing;
     const struct kvt_memory *mem;
     const struct kvt_log *log;
-    struct kvt_device *device;    /* hbm */
-    _Atomic uint32_t next_chunk;  /* host: for the memfd's name */
-    _Atomic bool huge_pages;      /* host: the latest chunk lies in huge pages */
+    struct kvt_device *device;   /* hbm */
+    _Atomic uint32_t next_chunk; /* host: for the memfd's name */
+    _Atomic bool huge_pages;     /* host: the latest chunk lies in huge pages */
     _Atomic bool huge_warned;
 };
 
