@@ -183,7 +183,7 @@ kvt_status kvt_plan_create(const struct kvt_plan_config *config, struct kvt_plan
     if (status != KVT_OK) {
         say(why, why_bytes,
             status == KVT_ERR_INVAL ? "a limit of the cache is out of range"
-                                    : "no memory for the cache's own structures");
+                                    : "no memory, or no thread, for the cache's own structures");
         goto undo_parts;
     }
     status = kvt_thread_start(&plan->mover, "kvt-mover", mover_main, plan);

@@ -30,7 +30,9 @@
 #define KVT_REF_BLOCK_TOKENS_DEFAULT 16u
 #define KVT_REF_THREADS_DEFAULT_MAX 8u
 #define KVT_REF_BUILD_BYTES_MAX 448u
-#define KVT_REF_STEP_ATTEMPTS 3 /* on the plug-in's stream, before the engine leaves it */
+#define KVT_REF_PASSED_OVER_MAX 64u /* steps that shorter prompts get before the oldest one */
+#define KVT_REF_DECODE_EVERY 4u     /* while a prompt waits, tokens are decoded in every 4th step */
+#define KVT_REF_STEP_ATTEMPTS 3     /* on the plug-in's stream, before the engine leaves it */
 
 enum kvt_ref_phase { KVT_REF_LOOKUP, KVT_REF_PREFILL, KVT_REF_DECODE, KVT_REF_SAVING };
 
@@ -87,8 +89,9 @@ struct kvt_ref_engine {
     struct kvt_ref_sequence *active[KVT_REF_CONCURRENCY_MAX]; /* in order of arrival */
     uint32_t active_count;
     struct kvt_ref_list saving;
-    bool last_was_prefill;
-    uint32_t decode_turn; /* where the next decode batch starts among the active ones */
+    uint32_t decode_waited; /* steps since those that decode got rows, while a prompt did */
+    uint32_t passed_over;   /* steps since the oldest prompt got one, while others did */
+    uint32_t decode_turn;   /* where the next decode batch starts among the active ones */
     uint64_t next_transfer_id;
 
     pthread_mutex_t lock;

@@ -1,8 +1,14 @@
 /*
- * The scheduler: one thread, first come, first served.
+ * The scheduler: one thread.
  *
- * A step is one forward pass: either the next chunk of the oldest prompt that is not computed yet,
- * or the next token of every sequence that decodes. When both wait, they take turns.
+ * A step is one forward pass: the next chunk of one prompt, or the next token of every sequence that
+ * decodes, or both. First tokens come first: while a prompt waits, sequences that decode get rows in
+ * one step of KVT_REF_DECODE_EVERY only. The prompt is the one with the fewest tokens left to
+ * compute, so that a short rest does not wait for a long prompt; but the oldest gets the step when it
+ * was passed over often enough. Requests are admitted first come, first served.
+ *
+ * Where rows have their positions (aligned_rows), a chunk and the decoding sequences would want the
+ * same rows: they take turns then.
  */
 #include "engine_plugin/reference/engine_internal.h"
 
@@ -166,82 +172,129 @@ static uint32_t row_for(const struct kvt_ref_engine *engine, uint32_t position, 
     return engine->aligned_rows ? position % KVT_REF_ROWS : free_row;
 }
 
-static void prefill_step(struct kvt_ref_engine *engine, struct kvt_ref_sequence *sequence)
+/* The prompt that computes next, or NULL. */
+static struct kvt_ref_sequence *choose_prompt(struct kvt_ref_engine *engine)
 {
-    struct kvt_ref_transfer *transfer = &sequence->transfer;
-    struct kvt_ref_step *step = engine->step;
-    if (!settle_early(engine, sequence)) return;
-    const uint32_t prompt_tokens = sequence->result.prompt_tokens, from = sequence->computed;
-    uint32_t first_row = row_for(engine, from, 0), count = KVT_REF_ROWS - first_row;
-    if (count > prompt_tokens - from) count = prompt_tokens - from;
-    bool last = from + count == prompt_tokens;
-    kvt_ref_batch_clear(&step->batch);
-    kvt_ref_batch_add(&step->batch, sequence->tokens + from, sequence->blocks, first_row, count,
-                      from);
-    step->want_logits = last;
-    if (!kvt_ref_step_run(engine, transfer->restoring ? transfer : NULL)) {
-        turn_cache_off(engine);
-        return;
+    struct kvt_ref_sequence *oldest = NULL, *shortest = NULL;
+    uint32_t least = UINT32_MAX;
+    for (uint32_t i = 0; i < engine->active_count; i++) {
+        struct kvt_ref_sequence *sequence = engine->active[i];
+        if (sequence->phase != KVT_REF_PREFILL) continue;
+        uint32_t rest = sequence->result.prompt_tokens - sequence->computed;
+        if (!oldest) oldest = sequence;
+        if (rest < least) {
+            least = rest;
+            shortest = sequence;
+        }
     }
-    if (settle(engine, sequence) != SETTLED_WHOLE) return;
-    sequence->computed = from + count;
-    if (!last) return;
-    sequence->phase = KVT_REF_DECODE;
-    /* The step has run and every restored page was reported good: only now may these bytes be given
-     * a name. */
-    if (cache_on(engine))
-        kvt_ref_cache_save(engine->cache, transfer, sequence->tokens, prompt_tokens,
-                           sequence->blocks);
-    take_token(engine, sequence, first_row + count - 1);
+    if (shortest == oldest || engine->passed_over == KVT_REF_PASSED_OVER_MAX) {
+        engine->passed_over = 0;
+        return oldest;
+    }
+    engine->passed_over++;
+    return shortest;
 }
 
-static void decode_step(struct kvt_ref_engine *engine)
+/* What one step computes. */
+struct kvt_ref_rows {
+    struct kvt_ref_sequence *prompt;                 /* whose chunk, or NULL */
+    uint32_t prompt_row, prompt_count;               /* its rows */
+    struct kvt_ref_sequence *decoding[KVT_REF_ROWS]; /* whose token is in the row, or NULL */
+};
+
+static void add_prompt(struct kvt_ref_engine *engine, struct kvt_ref_rows *rows,
+                       uint32_t decoding_count)
 {
-    struct kvt_ref_sequence *in_row[KVT_REF_ROWS] = {NULL};
-    struct kvt_ref_step *step = engine->step;
+    struct kvt_ref_sequence *sequence = rows->prompt;
+    const uint32_t from = sequence->computed;
+    const uint32_t rest = sequence->result.prompt_tokens - from;
+    rows->prompt_row = row_for(engine, from, 0);
+    rows->prompt_count = KVT_REF_ROWS - rows->prompt_row;
+    if (!engine->aligned_rows) rows->prompt_count -= decoding_count;
+    if (rows->prompt_count > rest) rows->prompt_count = rest;
+    kvt_ref_batch_add(&engine->step->batch, sequence->tokens + from, sequence->blocks,
+                      rows->prompt_row, rows->prompt_count, from);
+}
+
+static void add_decoding(struct kvt_ref_engine *engine, struct kvt_ref_rows *rows)
+{
     const uint32_t count = engine->active_count;
-    uint32_t free_row = 0;
-    kvt_ref_batch_clear(&step->batch);
+    uint32_t free_row = rows->prompt_row + rows->prompt_count;
     for (uint32_t i = 0; i < count; i++) {
         struct kvt_ref_sequence *sequence = engine->active[(engine->decode_turn + i) % count];
         if (sequence->phase != KVT_REF_DECODE) continue;
         uint32_t row = row_for(engine, sequence->computed, free_row);
         /* Where rows have their positions, two sequences can want the same one: next time. */
-        if (in_row[row]) continue;
-        in_row[row] = sequence;
+        if (rows->decoding[row]) continue;
+        rows->decoding[row] = sequence;
         free_row++;
-        kvt_ref_batch_add(&step->batch, sequence->tokens + sequence->computed, sequence->blocks,
-                          row, 1, sequence->computed);
+        kvt_ref_batch_add(&engine->step->batch, sequence->tokens + sequence->computed,
+                          sequence->blocks, row, 1, sequence->computed);
     }
     engine->decode_turn++;
-    step->want_logits = true;
-    if (!kvt_ref_step_run(engine, NULL)) {
+}
+
+/* The chunk has run: is it good, and was it the prompt's last? */
+static void end_chunk(struct kvt_ref_engine *engine, const struct kvt_ref_rows *rows)
+{
+    struct kvt_ref_sequence *sequence = rows->prompt;
+    const uint32_t prompt_tokens = sequence->result.prompt_tokens;
+    const uint32_t end_token = sequence->computed + rows->prompt_count;
+    if (settle(engine, sequence) != SETTLED_WHOLE) return;
+    sequence->computed = end_token;
+    if (end_token < prompt_tokens) return;
+    sequence->phase = KVT_REF_DECODE;
+    /* The step has run and every restored page was reported good: only now may these bytes be given
+     * a name. */
+    if (cache_on(engine))
+        kvt_ref_cache_save(engine->cache, &sequence->transfer, sequence->tokens, prompt_tokens,
+                           sequence->blocks);
+    take_token(engine, sequence, rows->prompt_row + rows->prompt_count - 1);
+}
+
+static void step(struct kvt_ref_engine *engine, struct kvt_ref_sequence *prompt,
+                 uint32_t decoding_count)
+{
+    struct kvt_ref_rows rows = {.prompt = prompt};
+    if (prompt && !settle_early(engine, prompt)) return;
+    kvt_ref_batch_clear(&engine->step->batch);
+    if (prompt) add_prompt(engine, &rows, decoding_count);
+    if (decoding_count > 0) add_decoding(engine, &rows);
+    bool last = prompt && prompt->computed + rows.prompt_count == prompt->result.prompt_tokens;
+    engine->step->want_logits = last || decoding_count > 0;
+    struct kvt_ref_transfer *restoring =
+        prompt && prompt->transfer.restoring ? &prompt->transfer : NULL;
+    if (!kvt_ref_step_run(engine, restoring)) {
         turn_cache_off(engine);
         return;
     }
+    /* A restore that fell short voids the chunk behind it and nothing else: the others read their own
+     * blocks only. */
     for (uint32_t row = 0; row < KVT_REF_ROWS; row++)
-        if (in_row[row]) {
-            in_row[row]->computed++;
-            take_token(engine, in_row[row], row);
+        if (rows.decoding[row]) {
+            rows.decoding[row]->computed++;
+            take_token(engine, rows.decoding[row], row);
         }
+    if (prompt) end_chunk(engine, &rows);
 }
 
 /* Runs one step; false when there is none to run. */
 static bool run_step(struct kvt_ref_engine *engine)
 {
-    struct kvt_ref_sequence *prefill = NULL;
-    bool decode = false;
-    for (uint32_t i = engine->active_count; i-- > 0;) {
-        struct kvt_ref_sequence *sequence = engine->active[i];
-        if (sequence->phase == KVT_REF_PREFILL) prefill = sequence;
-        if (sequence->phase == KVT_REF_DECODE) decode = true;
+    uint32_t decoding_count = 0;
+    for (uint32_t i = 0; i < engine->active_count; i++)
+        decoding_count += engine->active[i]->phase == KVT_REF_DECODE;
+    struct kvt_ref_sequence *prompt = choose_prompt(engine);
+    if (!prompt && decoding_count == 0) return false;
+    if (prompt && decoding_count > 0) {
+        bool turn = ++engine->decode_waited >= KVT_REF_DECODE_EVERY;
+        if (!turn)
+            decoding_count = 0;
+        else if (engine->aligned_rows)
+            prompt = NULL;
     }
-    if (!prefill && !decode) return false;
-    engine->last_was_prefill = prefill && !(decode && engine->last_was_prefill);
-    if (engine->last_was_prefill)
-        prefill_step(engine, prefill);
-    else
-        decode_step(engine);
+    if (decoding_count > 0) engine->decode_waited = 0;
+    step(engine, prompt, decoding_count);
     return true;
 }
 

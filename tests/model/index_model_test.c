@@ -238,12 +238,11 @@ static void run_model(uint32_t page_tokens, uint32_t shards, uint32_t hash_bits,
                  (unsigned long long)world->met_partly, (unsigned long long)world->met_duplicates,
                  (unsigned long long)world->met_deferred);
     (void)fflush(stdout);
-    ck_assert_msg(world->wrong[0] == '\0', "seed %llu: %s", (unsigned long long)seed,
-                  world->wrong);
+    ck_assert_msg(world->wrong[0] == '\0', "seed %llu: %s", (unsigned long long)seed, world->wrong);
     /* The run went where it should. */
-    ck_assert(operations < 20000 || (world->met_limit > 0 && world->met_nomem > 0 &&
-                                     world->met_partly > 0 && world->met_duplicates > 0 &&
-                                     world->met_deferred > 0));
+    ck_assert(operations < 20000 ||
+              (world->met_limit > 0 && world->met_nomem > 0 && world->met_partly > 0 &&
+               world->met_duplicates > 0 && world->met_deferred > 0));
     world_free(world);
 }
 

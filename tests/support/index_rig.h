@@ -69,8 +69,7 @@ static inline struct kvt_place rig_place(const struct index_rig *rig, uint32_t p
                               .generation = 1000 + page + shard};
 }
 
-static inline void rig_on_drop(void *ctx, const struct kvt_key *key,
-                               const struct kvt_place *places)
+static inline void rig_on_drop(void *ctx, const struct kvt_key *key, const struct kvt_place *places)
 {
     struct index_rig *rig = ctx;
     const uint32_t shards = rig->config.shards;
@@ -206,8 +205,7 @@ static inline void rig_new_pages(struct index_rig *rig, uint32_t count, uint32_t
 
 /* Enter the rest of the letters behind a lease. */
 static inline kvt_status rig_insert(struct index_rig *rig, uint64_t lease, const char *letters,
-                                    uint32_t tier, uint32_t *out_duplicates,
-                                    uint32_t *out_inserted)
+                                    uint32_t tier, uint32_t *out_duplicates, uint32_t *out_inserted)
 {
     struct text text;
     struct kvt_new_page pages[RIG_PAGES_MAX];
@@ -261,8 +259,8 @@ static inline bool rig_holds(struct index_rig *rig, const char *letters, uint32_
     return pages == count && (count == 0 || memcmp(got, numbers, count * sizeof(*got)) == 0);
 }
 
-#define RIG_HOLDS(rig, letters, tier, ...)                                                        \
-    rig_holds(rig, letters, tier, (const uint32_t[]){__VA_ARGS__},                                \
+#define RIG_HOLDS(rig, letters, tier, ...)                                                         \
+    rig_holds(rig, letters, tier, (const uint32_t[]){__VA_ARGS__},                                 \
               (uint32_t)(sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t)))
 
 /* True when exactly these pages left since the last time, in this order. */
@@ -274,8 +272,8 @@ static inline bool rig_dropped(struct index_rig *rig, const uint32_t *numbers, u
     return same;
 }
 
-#define RIG_DROPPED(rig, ...)                                                                     \
-    rig_dropped(rig, (const uint32_t[]){__VA_ARGS__},                                             \
+#define RIG_DROPPED(rig, ...)                                                                      \
+    rig_dropped(rig, (const uint32_t[]){__VA_ARGS__},                                              \
                 (uint32_t)(sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t)))
 
 /* Give a page (by its record) a place in a tier, or take it away. */

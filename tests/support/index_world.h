@@ -74,7 +74,8 @@ static inline void on_drop(void *ctx, const struct kvt_key *key, const struct kv
     struct model *model = &world->model;
     uint32_t page = MODEL_NONE;
     for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {
-        page = kvt_place_is(places[tier * model->shards]) ? places[tier * model->shards].slot : page;
+        page =
+            kvt_place_is(places[tier * model->shards]) ? places[tier * model->shards].slot : page;
     }
     SAME(world, page < MODEL_PAGES && page >= MODEL_NAMESPACES && model->pages[page].live);
     if (world->wrong[0] != '\0') {
@@ -167,7 +168,8 @@ static inline struct session *session_turn(struct world *world)
     return session;
 }
 
-static inline struct kvt_prompt session_prompt(const struct world *world, const struct session *session)
+static inline struct kvt_prompt session_prompt(const struct world *world,
+                                               const struct session *session)
 {
     return (struct kvt_prompt){.tokens = session->tokens,
                                .pages = session->token_count / world->model.page_tokens,
@@ -178,7 +180,8 @@ static inline struct kvt_prompt session_prompt(const struct world *world, const 
 /* ---- matching and leasing ---- */
 
 static inline struct model_answer do_match(struct world *world, uint32_t ns,
-                                    const struct kvt_prompt *prompt, struct kvt_match *out_match)
+                                           const struct kvt_prompt *prompt,
+                                           struct kvt_match *out_match)
 {
     struct model *model = &world->model;
     uint64_t calls = world->memory.calls;
@@ -198,7 +201,7 @@ static inline struct model_answer do_match(struct world *world, uint32_t ns,
 
 /* A lease on the match; NULL when all are in use. */
 static inline struct model_lease *do_acquire(struct world *world, const struct kvt_match *match,
-                                      uint32_t page)
+                                             uint32_t page)
 {
     uint64_t handle = 0;
     uint32_t owner = below(world, OWNERS);
@@ -242,7 +245,7 @@ static inline struct model_lease *pick_lease(struct world *world, bool any)
     return NULL;
 }
 
-/* Handles that were guessed, are spent, or belong to somebody else: refused, and nothing changes. */
+/* Handles that were guessed, are spent, or belong to others: refused, and nothing changes. */
 static inline void do_refused(struct world *world)
 {
     struct kvt_lease_info info;
@@ -360,7 +363,7 @@ static inline void batch_give(struct world *world, const struct batch *batch, ui
 
 /* Insert what the prompt has behind the lease, sometimes without memory for all of it. */
 static inline void do_insert_behind(struct world *world, const struct model_lease *lease,
-                             struct kvt_prompt prompt)
+                                    struct kvt_prompt prompt)
 {
     static struct batch batch;
     struct model *model = &world->model;
@@ -486,14 +489,14 @@ static inline void do_covers(struct world *world)
 
 /* The records of a leased prefix, each compared with the model. The lease's path is written too. */
 static inline uint32_t do_pages(struct world *world, const struct model_lease *lease,
-                         uint32_t *out_records, uint32_t *out_path)
+                                uint32_t *out_records, uint32_t *out_path)
 {
     struct model *model = &world->model;
     uint32_t depth = model->pages[lease->page].depth;
-    SAME(world, kvt_index_pages(world->index, lease->handle, lease->owner, 0, depth,
-                                out_records) == KVT_OK);
-    SAME(world, kvt_index_pages(world->index, lease->handle, lease->owner, depth, 1,
-                                out_records) == KVT_ERR_INVAL);
+    SAME(world, kvt_index_pages(world->index, lease->handle, lease->owner, 0, depth, out_records) ==
+                    KVT_OK);
+    SAME(world, kvt_index_pages(world->index, lease->handle, lease->owner, depth, 1, out_records) ==
+                    KVT_ERR_INVAL);
     uint32_t page = lease->page;
     for (uint32_t i = depth; i > 0 && world->wrong[0] == '\0'; i--) {
         for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {

@@ -233,15 +233,13 @@ static inline struct kvt_prompt model_prompt(const struct model *model, uint32_t
                                              uint32_t *tokens, struct kvt_extra *extras)
 {
     struct kvt_prompt prompt = {.tokens = tokens, .pages = model->pages[page].depth};
-    uint32_t path[MODEL_DEPTH_MAX];
-    for (uint32_t at = page; model->pages[at].parent != MODEL_NONE;
-         at = model->pages[at].parent) {
+    uint32_t path[MODEL_DEPTH_MAX] = {0};
+    for (uint32_t at = page; model->pages[at].parent != MODEL_NONE; at = model->pages[at].parent) {
         path[model->pages[at].depth - 1] = at;
     }
     for (uint32_t i = 0; i < prompt.pages; i++) {
         const struct model_page *at = &model->pages[path[i]];
-        memcpy(tokens + i * model->page_tokens, at->tokens,
-               model->page_tokens * sizeof(*tokens));
+        memcpy(tokens + i * model->page_tokens, at->tokens, model->page_tokens * sizeof(*tokens));
         if (at->extra_count > 0) {
             memcpy(extras + prompt.extra_count, at->extras, at->extra_count * sizeof(*extras));
             prompt.extra_count += at->extra_count;

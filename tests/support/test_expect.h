@@ -7,11 +7,11 @@
 
 #include <check.h>
 
-#define EXPECT(cond)                                                                              \
-    do {                                                                                          \
-        if (!(cond)) {                                                                            \
-            ck_abort_msg("not so: %s", #cond);                                                    \
-        }                                                                                         \
+#define EXPECT(cond)                                                                               \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            ck_abort_msg("not so: %s", #cond);                                                     \
+        }                                                                                          \
     } while (0)
 
 #endif

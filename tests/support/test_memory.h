@@ -99,8 +99,8 @@ static inline void *test_memory_resize(void *ctx, void *ptr, size_t old_bytes, s
 static inline void test_memory_init(struct test_memory *memory)
 {
     *memory = (struct test_memory){0};
-    memory->mem = (struct kvt_memory){memory, test_memory_alloc, test_memory_resize,
-                                      test_memory_free};
+    memory->mem =
+        (struct kvt_memory){memory, test_memory_alloc, test_memory_resize, test_memory_free};
 }
 
 /* The k-th call from now on fails (0: none does), alone or with all that follow. */

@@ -182,6 +182,19 @@ START_TEST(touch_goes_up_the_path)
     ck_assert_uint_eq(evict(&rig, KVT_HOST, 9), 6);
     ck_assert(RIG_DROPPED(&rig, 4, 5, 6, 3, 2, 1));
     rig_close(&rig);
+
+    rig_open(&rig);
+    ck_assert_uint_eq(rig_put(&rig, "AB CD 11"), 3);
+    ck_assert_uint_eq(rig_put(&rig, "AB CD 22"), 1);
+    ck_assert_uint_eq(rig_put(&rig, "QQ"), 1);
+    touch(&rig, "AB CD 11");
+    uint64_t lease = rig_lease(&rig, "QQ");
+    ck_assert_uint_eq(evict(&rig, KVT_HOST, 2), 2);
+    ck_assert(RIG_DROPPED(&rig, 4, 3));
+    rig_release(&rig, lease);
+    ck_assert_uint_eq(evict(&rig, KVT_HOST, 9), 3);
+    ck_assert(RIG_DROPPED(&rig, 5, 2, 1)); /* the head is younger than QQ, also alone */
+    rig_close(&rig);
 }
 END_TEST
 
@@ -197,6 +210,18 @@ START_TEST(split_keeps_recency)
     ck_assert(RIG_DROPPED(&rig, 3, 2, 4));
     ck_assert_uint_eq(evict(&rig, KVT_HOST, 9), 2);
     ck_assert(RIG_DROPPED(&rig, 5, 1));
+    rig_close(&rig);
+
+    rig_open(&rig);
+    ck_assert_uint_eq(rig_put(&rig, "AB CD EF"), 3);
+    ck_assert_uint_eq(rig_put(&rig, "QQ"), 1);
+    ck_assert_uint_eq(rig_put(&rig, "AB XX"), 1);
+    uint64_t lease = rig_lease(&rig, "QQ");
+    ck_assert_uint_eq(evict(&rig, KVT_HOST, 3), 3);
+    ck_assert(RIG_DROPPED(&rig, 3, 2, 5));
+    rig_release(&rig, lease);
+    ck_assert_uint_eq(evict(&rig, KVT_HOST, 1), 1);
+    ck_assert(RIG_DROPPED(&rig, 1)); /* older than QQ, as the edge was that it was cut from */
     rig_close(&rig);
 }
 END_TEST
@@ -354,12 +379,11 @@ START_TEST(demoted_pages_keep_their_rank)
     ck_assert_uint_eq(rig_put_in(&rig, rig.ns, "AA", KVT_HBM), 1);
     ck_assert_uint_eq(rig_put_in(&rig, rig.ns, "BB", KVT_HOST), 1);
     ck_assert_uint_eq(rig_put_in(&rig, rig.ns, "CC", KVT_HBM), 1);
-    touch(&rig, "CC");
-    touch(&rig, "BB");
+    touch(&rig, "AA"); /* while it is in hbm only */
     static const struct {
         const char *letters;
         uint32_t number;
-    } down[] = {{"CC", 3}, {"AA", 1}};
+    } down[] = {{"AA", 1}, {"CC", 3}};
     for (size_t i = 0; i < 2; i++) {
         uint32_t record = record_of(&rig, down[i].letters, 0);
         rig_move(&rig, record, down[i].number, KVT_HOST, true);
@@ -367,7 +391,7 @@ START_TEST(demoted_pages_keep_their_rank)
         rig_check(&rig);
     }
     ck_assert_uint_eq(evict(&rig, KVT_HOST, 9), 3);
-    ck_assert(RIG_DROPPED(&rig, 1, 3, 2)); /* not 2 3 1, the order in which they came to host */
+    ck_assert(RIG_DROPPED(&rig, 2, 3, 1)); /* not 2 1 3, the order in which they came to host */
     rig_close(&rig);
 }
 END_TEST

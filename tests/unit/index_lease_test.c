@@ -29,7 +29,7 @@ static void check_split(uint32_t at)
     static const char letters[] = "AB CD EF GH IJ";
     struct index_rig rig;
     uint64_t leases[6];
-    uint32_t numbers[RIG_PAGES_MAX];
+    uint32_t numbers[RIG_PAGES_MAX] = {0};
     char branch[32];
     rig_open(&rig);
     ck_assert_uint_eq(rig_put(&rig, letters), 5);
@@ -177,9 +177,8 @@ START_TEST(leases_are_limited)
             }
         }
         struct kvt_match match = rig_match(&rig, "AB");
-        ck_assert_int_eq(
-            kvt_lease_acquire(rig.index, &match, RIG_OWNER, 1, RIG_NEVER, &more),
-            KVT_ERR_LIMIT);
+        ck_assert_int_eq(kvt_lease_acquire(rig.index, &match, RIG_OWNER, 1, RIG_NEVER, &more),
+                         KVT_ERR_LIMIT);
         ck_assert_uint_eq(more, 77);
         ck_assert_uint_eq(lease_stats(&rig).leases, 32);
         ck_assert_uint_eq(lease_stats(&rig).leases_max, 32);
@@ -260,7 +259,8 @@ START_TEST(expiry)
     uint64_t c = lease_until(&rig, RIG_OWNER, 60, 100);
     uint64_t d = lease_until(&rig, RIG_OWNER, 70, 100);
     ck_assert_uint_eq(lease_stats(&rig).oldest_ns, 40);
-    ck_assert_int_eq(kvt_lease_begin(rig.index, c, RIG_OWNER), KVT_OK); /* in use: does not expire */
+    ck_assert_int_eq(kvt_lease_begin(rig.index, c, RIG_OWNER),
+                     KVT_OK); /* in use: does not expire */
     kvt_lease_extend(rig.index, d, 300);
     kvt_lease_extend(rig.index, d, 10); /* never back */
     kvt_lease_extend(rig.index, a + 1, 999);
@@ -334,7 +334,8 @@ START_TEST(covers)
     }
     struct kvt_match elsewhere = rig_match_in(&rig, other, "AB CD EF");
     ck_assert(!kvt_lease_covers(rig.index, lease, RIG_OWNER, &elsewhere));
-    uint64_t nothing = rig_lease(&rig, ""); /* the empty prefix is a prefix of all in its namespace */
+    uint64_t nothing =
+        rig_lease(&rig, ""); /* the empty prefix is a prefix of all in its namespace */
     struct kvt_match match = rig_match(&rig, "AB CD XX");
     ck_assert(kvt_lease_covers(rig.index, nothing, RIG_OWNER, &match));
     ck_assert(!kvt_lease_covers(rig.index, nothing, RIG_OWNER, &elsewhere));

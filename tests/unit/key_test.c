@@ -108,8 +108,7 @@ START_TEST(streamed_is_one_piece)
     for (uint32_t page_tokens = 1; page_tokens <= TOKENS_MAX;
          page_tokens += page_tokens < 80 ? 1 : 59) {
         for (size_t e = 0; e < sizeof(extra_bytes) / sizeof(extra_bytes[0]); e++) {
-            struct kvt_key key =
-                kvt_key_next(&before, tokens, page_tokens, extra, extra_bytes[e]);
+            struct kvt_key key = kvt_key_next(&before, tokens, page_tokens, extra, extra_bytes[e]);
             struct kvt_key want = one_piece(&before, tokens, page_tokens, extra, extra_bytes[e]);
             ck_assert_msg(keys_equal(&key, &want), "%u tokens, %zu bytes of extra keys",
                           page_tokens, extra_bytes[e]);
@@ -133,8 +132,8 @@ static void check_every_bit(uint32_t page_tokens, size_t extra_bytes)
     struct {
         void *bytes;
         size_t count;
-    } inputs[] = {{before.bytes, KVT_KEY_BYTES}, {tokens, 4 * (size_t)page_tokens},
-                  {extra, extra_bytes}};
+    } inputs[] = {
+        {before.bytes, KVT_KEY_BYTES}, {tokens, 4 * (size_t)page_tokens}, {extra, extra_bytes}};
     for (size_t i = 0; i < 3; i++) {
         unsigned char *bytes = inputs[i].bytes;
         for (size_t bit = 0; bit < 8 * inputs[i].count; bit++) {

@@ -42,8 +42,7 @@ static bool ranking_is(const void *state, const uint32_t *slots, uint32_t count)
 {
     uint32_t got[SLOTS + 1];
     uint32_t found = ranking(lru, state, SLOTS + 1, got, SLOTS + 1);
-    return found == count &&
-           (count == 0 || memcmp(got, slots, count * sizeof(*slots)) == 0);
+    return found == count && (count == 0 || memcmp(got, slots, count * sizeof(*slots)) == 0);
 }
 
 START_TEST(registry)

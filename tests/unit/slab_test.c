@@ -329,9 +329,9 @@ static void check_budget(uint64_t budget, uint64_t slot_bytes)
 
 START_TEST(budget_to_the_byte)
 {
-    static const uint64_t budgets[] = {4096,          4097,  8191,          8192, 3 * 4096 + 5,
-                                       7 * 4096,      36865, 100 * KIB + 1, MIB,  MIB + 4096,
-                                       3 * MIB - 4096};
+    static const uint64_t budgets[] = {4096,         4097,       8191,          8192,
+                                       3 * 4096 + 5, 7 * 4096,   36865,         100 * KIB + 1,
+                                       MIB,          MIB + 4096, 3 * MIB - 4096};
     static const uint64_t sizes[] = {64,    999,   4095,  4096,   4097,   5000,
                                      12288, 20480, 65537, 131072, 262144, 1000000};
     for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
@@ -361,8 +361,8 @@ END_TEST
 /* Terabytes, at addresses that nobody touches. */
 START_TEST(large_budgets)
 {
-    static const uint64_t budgets[] = {64 * KIB * MIB, 256 * KIB * MIB, MIB * MIB,
-                                       MIB * MIB - 4096, 5 * MIB * MIB + 12288};
+    static const uint64_t budgets[] = {64 * KIB * MIB, 256 * KIB * MIB, MIB * MIB, MIB * MIB - 4096,
+                                       5 * MIB * MIB + 12288};
     static const uint64_t sizes[] = {MIB, 33 * MIB + 4096, 100 * MIB + 1, KIB * MIB};
     for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
         for (size_t j = 0; j < sizeof(sizes) / sizeof(sizes[0]); j++) {
