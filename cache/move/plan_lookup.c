@@ -136,7 +136,7 @@ static void ask_again(struct kvt_plan *plan, const struct kvt_plan_lookup *in,
     bool same = request->tokens_asked == 0 || request->tokens_asked == in->token_count;
     if (leased && !(same && kvt_lease_covers(plan->index, request->lease, in->client, match))) {
         if (kvt_lease_release(plan->index, request->lease, in->client) != KVT_OK) {
-            KVT_ASSERT(!"a lease that was just found can be released");
+            KVT_ASSERT(false && "a lease that was just found can be released");
         }
         leased = false;
         same = false;

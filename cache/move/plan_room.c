@@ -35,7 +35,7 @@ static kvt_status reserve_in(struct kvt_plan *plan, uint32_t tier, uint64_t slot
         return KVT_ERR_LIMIT;
     }
     kvt_status status = kvt_slab_reserve(plan->tiers[tier].slab, slot_bytes, out_place);
-    while (status == KVT_ERR_LIMIT && kvt_room_grow(plan, tier, slot_bytes)) {
+    if (status == KVT_ERR_LIMIT && kvt_room_grow(plan, tier, slot_bytes)) {
         status = kvt_slab_reserve(plan->tiers[tier].slab, slot_bytes, out_place);
     }
     return status;

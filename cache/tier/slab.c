@@ -165,15 +165,15 @@ static uint32_t slots_that_fit(uint64_t chunk_bytes, uint64_t slot_bytes)
     return count < KVT_CHUNK_SLOTS_MAX ? (uint32_t)count : KVT_CHUNK_SLOTS_MAX;
 }
 
-/* How large the next chunk would be; 0 when the budget holds none. */
+/* How large the next chunk would be; 0 when the budget holds none. The usual size, made up to whole
+ * slots: what is left over at a chunk's end would be mapped for nothing. */
 static uint64_t next_chunk_bytes(const struct kvt_slab *slab, uint64_t slot_bytes)
 {
     uint64_t rest = slab->budget - slab->mapped;
-    uint64_t want = slab->chunk_bytes;
-    if (want < slot_bytes) {
-        uint64_t over = slot_bytes % KVT_CHUNK_ALIGN_BYTES;
-        want = over == 0 ? slot_bytes : slot_bytes + KVT_CHUNK_ALIGN_BYTES - over;
-    }
+    uint64_t slots = (slab->chunk_bytes + slot_bytes - 1) / slot_bytes;
+    uint64_t want = slots * slot_bytes;
+    uint64_t over = want % KVT_CHUNK_ALIGN_BYTES;
+    want += over == 0 ? 0 : KVT_CHUNK_ALIGN_BYTES - over;
     if (want > rest) {
         want = rest;
     }

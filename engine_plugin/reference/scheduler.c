@@ -1,11 +1,11 @@
 /*
  * The scheduler: one thread.
  *
- * A step is one forward pass: the next chunk of one prompt, or the next token of every sequence that
- * decodes, or both. First tokens come first: while a prompt waits, sequences that decode get rows in
- * one step of KVT_REF_DECODE_EVERY only. The prompt is the one with the fewest tokens left to
- * compute, so that a short rest does not wait for a long prompt; but the oldest gets the step when it
- * was passed over often enough. Requests are admitted first come, first served.
+ * A step is one forward pass: the next chunk of one prompt, or the next token of every sequence
+ * that decodes, or both. First tokens come first: while a prompt waits, sequences that decode get
+ * rows in one step of KVT_REF_DECODE_EVERY only. The prompt is the one with the fewest tokens left
+ * to compute, so that a short rest does not wait for a long prompt; but the oldest gets the step
+ * when it was passed over often enough. Requests are admitted first come, first served.
  *
  * Where rows have their positions (aligned_rows), a chunk and the decoding sequences would want the
  * same rows: they take turns then.
@@ -268,8 +268,8 @@ static void step(struct kvt_ref_engine *engine, struct kvt_ref_sequence *prompt,
         turn_cache_off(engine);
         return;
     }
-    /* A restore that fell short voids the chunk behind it and nothing else: the others read their own
-     * blocks only. */
+    /* A restore that fell short voids the chunk behind it and nothing else: the others read their
+     * own blocks only. */
     for (uint32_t row = 0; row < KVT_REF_ROWS; row++)
         if (rows.decoding[row]) {
             rows.decoding[row]->computed++;

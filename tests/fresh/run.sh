@@ -21,6 +21,7 @@ command -v debootstrap >/dev/null || skip 'debootstrap is missing: apt-get insta
 . /etc/os-release
 suite=${1:-$VERSION_CODENAME}
 commands=${2:-make demo && make test}
+# shellcheck disable=SC2016 # apt's own placeholders
 mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE)' 'Created-By: Packages' |
     awk -v suite="$suite" '$2 == suite { print $1; exit }')
 [ -n "$mirror" ] || skip "this system has no package source of the suite $suite"

@@ -1,8 +1,8 @@
 /*
  * Random operations on a whole cache against a model that knows only what was saved: three
- * namespaces of conversations that are paths in a tree of WAYS choices a page. Every byte that comes
- * back is verified; where nothing is evicted the promise must be exact; what is leased must come
- * back whole.
+ * namespaces of conversations that are paths in a tree of WAYS choices a page. Every byte that
+ * comes back is verified; where nothing is evicted the promise must be exact; what is leased must
+ * come back whole.
  */
 #include <check.h>
 #include <stdlib.h>
@@ -172,8 +172,8 @@ static struct lease *some_lease(struct world *world)
     return lease->handle != 0 && !lease->released ? lease : NULL;
 }
 
-/* Unused for its whole time: it may be gone by now. (A transfer that we have not asked about may have
- * ended long ago.) */
+/* Unused for its whole time: it may be gone by now. (A transfer that we have not asked about may
+ * have ended long ago.) */
 static bool may_be_gone(struct world *world, const struct lease *lease)
 {
     return lease->expires_ns <= now_ns(world);

@@ -478,7 +478,8 @@ START_TEST(unreported)
     kvt_rig_tokens(tokens, 0, 161, 1);
     kvt_rig_put(&engine, tokens, 4);
     struct kvt_cache_found found = kvt_rig_lookup(&engine, 1, tokens, 161, 0);
-    /* The request is given up; its lease, which is in use, is not, and belongs to no request now. */
+    /* The request is given up; its lease, which is in use, is not, and belongs to no request
+     * now. */
     for (uint32_t i = 0; i < 3; i++) {
         kvt_rig_advance(&rig, 50 * KVT_RIG_S);
         (void)kvt_rig_restore(&engine, found.lease, 0, 4, blocks);

@@ -280,7 +280,8 @@ START_TEST(all_leases_in_use)
     lookup.token_count = 16;
     ck_assert_int_eq(kvt_cache_lookup(rig.cache, &lookup, &found), KVT_OK);
     ck_assert_uint_eq(found.lease, 0);
-    /* Nor does a request that has one, nor a save that has nothing to do; one that has needs one. */
+    /* Nor does a request that has one, nor a save that has nothing to do; one that has needs
+     * one. */
     kvt_rig_put(&engine, tokens, PAGES);
     uint64_t job = 0;
     uint32_t other[TOKENS];
@@ -307,7 +308,8 @@ START_TEST(all_leases_in_use)
 }
 END_TEST
 
-/* A third of the lookups is followed by a restore, a third by a release, a third by nothing (F33). */
+/* A third of the lookups is followed by a restore, a third by a release, a third by nothing
+ * (F33). */
 START_TEST(lookups_that_come_to_nothing)
 {
     struct test_random random = test_random_start("cache_lease nothing", 23);

@@ -1,5 +1,5 @@
-/* Memory and threads that are not to be had, at every single place: no crash, no leak, no wrong byte,
- * and a next call that works. */
+/* Memory and threads that are not to be had, at every single place: no crash, no leak, no wrong
+ * byte, and a next call that works. */
 #include <check.h>
 #include <errno.h>
 #include <signal.h>
@@ -102,7 +102,8 @@ static void life_lookup_narrowed(void)
     EXPECT(in_want(kvt_cache_lookup(rig.cache, &lookup, &found)) && found.lease == 0);
 }
 
-/* As far as it comes; afterwards, with memory again, everything works and everything is given back. */
+/* As far as it comes; afterwards, with memory again, everything works and everything is given
+ * back. */
 static void life(uint64_t k, bool for_good)
 {
     uint64_t binding = 0;
@@ -164,8 +165,7 @@ START_TEST(each_allocation_fails)
     life(0, false);
     uint64_t calls = atomic_load(&rig.calls);
     ck_assert_uint_gt(calls, 100);
-    const uint64_t step =
-        test_scaled(1000) < 1000 ? 2 : 1; /* slow variants take every other */
+    const uint64_t step = test_scaled(1000) < 1000 ? 2 : 1; /* slow variants take every other */
     for (uint64_t k = 1; k <= calls; k += step) {
         life(k, for_good);
     }

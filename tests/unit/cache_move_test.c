@@ -1,4 +1,5 @@
-/* What is saved comes back, byte for byte, from whichever tier, at every shape and under pressure. */
+/* What is saved comes back, byte for byte, from whichever tier, at every shape and under
+ * pressure. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -346,7 +347,8 @@ START_TEST(larger_than_the_cache)
 }
 END_TEST
 
-/* Shared heads and branches under pressure: a page is never there without what precedes it (F76). */
+/* Shared heads and branches under pressure: a page is never there without what precedes it
+ * (F76). */
 START_TEST(branches_under_pressure)
 {
     struct test_random random = test_random_start("cache_move branches", 11);

@@ -1,5 +1,5 @@
-/* Copies are ordered by streams and by nothing else: what is saved is what the stream produces (F02),
- * what waits in a queue has its own arguments (F12), and nothing lands before its turn. */
+/* Copies are ordered by streams and by nothing else: what is saved is what the stream produces
+ * (F02), what waits in a queue has its own arguments (F12), and nothing lands before its turn. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

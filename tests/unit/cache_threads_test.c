@@ -1,4 +1,5 @@
-/* Several engines at once on one small cache, every byte verified; and calls that race each other. */
+/* Several engines at once on one small cache, every byte verified; and calls that race each
+ * other. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

@@ -113,7 +113,8 @@ START_TEST(three_shards)
         for (uint32_t shard = 0; shard < 3; shard++) {
             struct kvt_place place = kvt_page_place(rig.index, record, tier, shard);
             struct kvt_place want = rig_place(&rig, 2, shard);
-            ck_assert_mem_eq(&place, &want, sizeof(place));
+            ck_assert_uint_eq(place.slot, want.slot);
+            ck_assert_uint_eq(place.generation, want.generation);
         }
     }
     struct kvt_place next = kvt_page_place(rig.index, record_of(&rig, "AB CD EF", 2), KVT_HBM, 0);
