@@ -114,7 +114,7 @@ endif
 
 # ---- targets for people ----
 
-.PHONY: all build help setup demo test test-long asan tsan lint format format-check bench clean \
+.PHONY: all build help setup demo test test-long asan tsan fuzz lint format format-check bench clean \
     build-tests run-tests run-long print-warnings
 
 all: ## build libkvtier.a, libkvtier_plugin.so and the program kvtier (default)
@@ -149,6 +149,12 @@ asan: ## the tests under the address and undefined-behaviour sanitizers
 
 tsan: ## the tests under the thread sanitizer
 	@$(MAKE) VARIANT=tsan test
+
+FUZZ ?= trace
+TIME ?= 60
+fuzz: ## fuzz a parser: FUZZ=trace|options TIME=seconds
+	@tests/setup.sh build
+	@tests/fuzz/run.sh $(FUZZ) $(TIME)
 
 lint: ## every check of the source
 	@tests/setup.sh build test lint

@@ -135,9 +135,8 @@ static void ask_again(struct kvt_plan *plan, const struct kvt_plan_lookup *in,
                   kvt_lease_get(plan->index, request->lease, in->client, &info) == KVT_OK;
     bool same = request->tokens_asked == 0 || request->tokens_asked == in->token_count;
     if (leased && !(same && kvt_lease_covers(plan->index, request->lease, in->client, match))) {
-        if (kvt_lease_release(plan->index, request->lease, in->client) != KVT_OK) {
-            KVT_ASSERT(false && "a lease that was just found can be released");
-        }
+        kvt_status released = kvt_lease_release(plan->index, request->lease, in->client);
+        KVT_ASSERT(released == KVT_OK); /* it was just found */
         leased = false;
         same = false;
     }

@@ -19,7 +19,6 @@
 #ifndef MFD_HUGE_2MB
 #define MFD_HUGE_2MB (21u << 26) /* log2 of the page's bytes, as mmap's MAP_HUGE_x */
 #endif
-#define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
 #define CHUNK_NAME_BYTES 32
 
 static void *map_fd(int fd, uint64_t bytes)
@@ -65,7 +64,7 @@ static void *host_map(void *ctx, uint64_t bytes)
     char name[CHUNK_NAME_BYTES];
     (void)snprintf(name, sizeof(name), "kvtier-chunk-%u", atomic_fetch_add(&tier->next_chunk, 1));
     int error = 0;
-    if (bytes % HUGE_PAGE_BYTES == 0) {
+    if (bytes % KVT_CHUNK_HUGE_BYTES == 0) {
         void *huge = map_chunk(name, bytes, MFD_HUGETLB | MFD_HUGE_2MB, &error);
         if (huge != NULL) {
             tier->huge_pages = true;

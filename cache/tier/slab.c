@@ -165,15 +165,21 @@ static uint32_t slots_that_fit(uint64_t chunk_bytes, uint64_t slot_bytes)
     return count < KVT_CHUNK_SLOTS_MAX ? (uint32_t)count : KVT_CHUNK_SLOTS_MAX;
 }
 
+static uint64_t align_up(uint64_t bytes, uint64_t to) { return align_down(bytes + to - 1, to); }
+
 /* How large the next chunk would be; 0 when the budget holds none. The usual size, made up to whole
- * slots: what is left over at a chunk's end would be mapped for nothing. */
+ * slots: what is left over at a chunk's end would be mapped for nothing. And to whole huge pages,
+ * unless much would be left over then: a chunk of anything else could not lie in some. */
 static uint64_t next_chunk_bytes(const struct kvt_slab *slab, uint64_t slot_bytes)
 {
     uint64_t rest = slab->budget - slab->mapped;
     uint64_t slots = (slab->chunk_bytes + slot_bytes - 1) / slot_bytes;
-    uint64_t want = slots * slot_bytes;
-    uint64_t over = want % KVT_CHUNK_ALIGN_BYTES;
-    want += over == 0 ? 0 : KVT_CHUNK_ALIGN_BYTES - over;
+    uint64_t want = align_up(slots * slot_bytes, KVT_CHUNK_ALIGN_BYTES);
+    uint64_t huge = align_up(want, KVT_CHUNK_HUGE_BYTES);
+    if (want >= KVT_CHUNK_HUGE_BYTES && huge <= rest &&
+        huge % slot_bytes <= huge / KVT_CHUNK_WASTE_DIVISOR) {
+        want = huge;
+    }
     if (want > rest) {
         want = rest;
     }

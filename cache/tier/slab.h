@@ -40,6 +40,8 @@ struct kvt_backing {
 
 #define KVT_CHUNK_ALIGN_BYTES 4096u
 #define KVT_CHUNK_BYTES_MAX (UINT64_C(64) << 20) /* unless one slot is larger */
+#define KVT_CHUNK_HUGE_BYTES (UINT64_C(2) << 20) /* of a huge page */
+#define KVT_CHUNK_WASTE_DIVISOR 16u              /* at most this part is left over for them */
 #define KVT_CHUNKS_MAX 4096u                     /* 12 bits of a slot number */
 #define KVT_CHUNK_SLOTS_MAX (1u << 20)           /* the other 20 */
 #define KVT_CHUNKS_PER_BUDGET_MIN 8u             /* small budgets still serve several sizes */
