@@ -2,6 +2,7 @@
 # tests/run.sh on tests that pass, fail, skip and hang.
 # shellcheck disable=SC2016 # what is in quotes is the tests' code
 set -eu
+unset KVT_SKIPS_ALLOWED # what this run allows says nothing about the ones below
 here=$(cd "$(dirname "$0")/.." && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -45,5 +46,10 @@ says '^FAIL ./hang_test.sh \(not done after 1 s\)$'
 says '^ +\| started$'
 run 1 '0 passed, 1 failed, 0 skipped' ./absent_test
 run 1 '0 passed, 0 failed, 0 skipped'
+export KVT_SKIPS_ALLOWED=''
+run 1 '1 passed, 1 failed, 0 skipped' ./good_test.sh ./skip_test.sh
+says '^FAIL ./skip_test.sh \(skipped, which is not allowed here\): no such device$'
+export KVT_SKIPS_ALLOWED='other_test skip_test'
+run 0 '1 passed, 0 failed, 1 skipped' ./good_test.sh ./skip_test.sh
 
 [ $wrong -eq 0 ]
