@@ -1,6 +1,8 @@
 # kvtier: build, tests and checks. `make help` lists the targets.
 #
-#   VARIANT=release|debug|asan|tsan   objects in build/<variant>/; the release products in build/
+#   VARIANT=release|debug|asan|tsan|cover
+#                                     objects in build/<variant>/; the release products in build/
+#   PREFIX=/usr/local, DESTDIR=       where `make install` puts it
 #   GPU=0                             build without CUDA although nvcc is there
 #   V=1                               show the commands
 #   CFLAGS=-Wno-error                 for a compiler that warns of more than ours
@@ -23,13 +25,18 @@ ifeq ($(V),1)
 say = @:
 endif
 
-ifneq ($(words $(filter release debug asan tsan,$(VARIANT))),1)
-$(error VARIANT must be release, debug, asan or tsan, not '$(VARIANT)')
+ifneq ($(words $(filter release debug asan tsan cover,$(VARIANT))),1)
+$(error VARIANT must be release, debug, asan, tsan or cover, not '$(VARIANT)')
 endif
 
 BUILD := build/$(VARIANT)
 OUT := $(if $(filter release,$(VARIANT)),build,$(BUILD))
 KVT_VERSION := $(strip $(file <VERSION))
+# The shared library: its file has major and minor of the version in its name, its soname the major.
+KVT_VERSION_WORDS := $(subst ., ,$(KVT_VERSION))
+KVT_SO_MAJOR := libkvtier.so.$(word 1,$(KVT_VERSION_WORDS))
+KVT_SO := $(KVT_SO_MAJOR).$(word 2,$(KVT_VERSION_WORDS))
+PREFIX ?= /usr/local
 
 # ---- tools and flags ----
 # pkg-config runs only in recipes: before `make setup` it may not be there.
@@ -55,9 +62,11 @@ OPT_debug := -O1 -g -fno-omit-frame-pointer -DKVT_DEBUG
 OPT_asan := -O1 -g -fno-omit-frame-pointer -DKVT_DEBUG -fsanitize=address,undefined \
     -fno-sanitize-recover=all
 OPT_tsan := -O1 -g -fno-omit-frame-pointer -DKVT_DEBUG -fsanitize=thread
+OPT_cover := -O0 -g --coverage -fprofile-update=atomic
 LINK_release := -Wl,-z,relro,-z,now
 LINK_asan := -fsanitize=address,undefined
 LINK_tsan := -fsanitize=thread
+LINK_cover := --coverage
 
 CFLAGS_ALL = -std=c11 -fPIC -pthread $(OPT_$(VARIANT)) $(WARNINGS) $(CFLAGS)
 LDFLAGS_ALL = -pthread $(LINK_$(VARIANT)) $(LDFLAGS)
@@ -97,9 +106,10 @@ TESTS := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 LONG_TESTS := $(patsubst %.c,$(BUILD)/%,$(LONG_SRC))
 
 LIB := $(OUT)/libkvtier.a
+SHARED := $(OUT)/$(KVT_SO)
 PLUGIN := $(OUT)/libkvtier_plugin.so
 PROGRAM := $(OUT)/kvtier
-PRODUCTS := $(LIB) $(if $(PLUGIN_SRC),$(PLUGIN)) $(if $(wildcard $(TOOL_MAIN)),$(PROGRAM))
+PRODUCTS := $(LIB) $(SHARED) $(if $(PLUGIN_SRC),$(PLUGIN)) $(if $(wildcard $(TOOL_MAIN)),$(PROGRAM))
 
 # ---- CUDA ----
 
@@ -115,6 +125,7 @@ endif
 # ---- targets for people ----
 
 .PHONY: all build help setup demo test test-long asan tsan fuzz lint format format-check bench clean \
+    install uninstall golden-update cover \
     build-tests run-tests run-long print-warnings
 
 all: ## build libkvtier.a, libkvtier_plugin.so and the program kvtier (default)
@@ -123,7 +134,7 @@ all: ## build libkvtier.a, libkvtier_plugin.so and the program kvtier (default)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
-	@echo '  Variables: VARIANT=release|debug|asan|tsan, GPU=0, V=1, KVT_NO_INSTALL=1'
+	@echo '  Variables: VARIANT=release|debug|asan|tsan|cover, GPU=0, V=1, KVT_NO_INSTALL=1'
 
 setup: ## install the Debian/Ubuntu packages that building, running and testing need
 	@tests/setup.sh build run test
@@ -156,6 +167,13 @@ fuzz: ## fuzz a parser: FUZZ=trace|options TIME=seconds
 	@tests/setup.sh build
 	@tests/fuzz/run.sh $(FUZZ) $(TIME)
 
+cover: ## line coverage of the tests, by folder
+	@tests/setup.sh build run test
+	@if [ -d build/cover ]; then find build/cover -name '*.gcda' -delete; fi
+	@$(MAKE) $(J) VARIANT=cover build build-tests
+	@$(MAKE) VARIANT=cover run-tests
+	@tests/cover.sh build/cover
+
 lint: ## every check of the source
 	@tests/setup.sh build test lint
 	@$(MAKE) $(J) VARIANT=release build
@@ -169,11 +187,24 @@ format-check: ## say which files are not in the project's format
 	@tests/setup.sh lint
 	@tests/lint/format.sh
 
+golden-update: ## rewrite what is made from the ABI's headers, after a change that is meant
+	@bash tests/abi/golden.sh update
+	@echo 'Look at the difference: engine_plugin/ABI.md says what may change, and how.'
+
 bench: ## how long a match and an insert take
 	@tests/setup.sh build run
 	@$(MAKE) $(J) VARIANT=release build
 	build/kvtier bench match
 	build/kvtier bench insert
+
+install: ## install below PREFIX (/usr/local), or below DESTDIR/PREFIX
+	@KVT_NO_INSTALL=1 tests/setup.sh build
+	@$(MAKE) $(J) VARIANT=release build
+	@$(MAKE) VARIANT=release install-files
+
+uninstall: ## remove what `make install` installs
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
+	@rmdir $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED_FOLDERS)) 2>/dev/null || true
 
 clean: ## remove build/
 	rm -rf build
@@ -186,15 +217,16 @@ print-warnings:
 
 build: $(PRODUCTS)
 
-build-tests: $(TESTS) $(LONG_TESTS)
+build-tests: $(TESTS) $(LONG_TESTS) $(BUILD)/tests/abi/old_plugin.so
 
 # KVT_TEST_SCALE tells tests that can run shorter by how much: 10 means a tenth.
 SCALE_release := 1
 SCALE_debug := 1
 SCALE_asan := 4
 SCALE_tsan := 10
+SCALE_cover := 4
 TEST_ENV = KVT_VARIANT=$(VARIANT) KVTIER=$(abspath $(PROGRAM)) KVT_PLUGIN=$(abspath $(PLUGIN)) \
-    KVT_TEST_SCALE=$${KVT_TEST_SCALE:-$(SCALE_$(VARIANT))}
+    KVT_TEST_BUILD=$(abspath $(BUILD)) KVT_TEST_SCALE=$${KVT_TEST_SCALE:-$(SCALE_$(VARIANT))}
 
 run-tests:
 	@$(TEST_ENV) tests/run.sh $(TESTS) $(TEST_SH)
@@ -225,9 +257,45 @@ $(PLUGIN): $(call obj,$(PLUGIN_SRC)) $(CORE_OBJ) engine_plugin/kvt.map
 	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(PLUGIN_DEFS) -Wl,--version-script=engine_plugin/kvt.map \
 	    -o $@ $(filter %.o,$^) $(XXHASH_A)
 
+$(SHARED): $(CORE_OBJ) cache/kvtier.map
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(PLUGIN_DEFS) -Wl,-soname,$(KVT_SO_MAJOR) \
+	    -Wl,--version-script=cache/kvtier.map -o $@ $(filter %.o,$^)
+
 $(PROGRAM): $(call obj,$(TOOL_SRC)) $(REF_OBJ) $(LIB)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(LIB) $(PROGRAM_LIBS)
+
+# ---- installing ----
+
+MAN_PAGES := $(wildcard man/*.1)
+HEADERS := cache/kvt_status.h cache/kvt_cache.h engine_plugin/kvt_engine.h
+INSTALLED_FOLDERS := lib/kvtier include/kvtier
+INSTALLED := bin/kvtier lib/libkvtier.a lib/$(KVT_SO) lib/$(KVT_SO_MAJOR) lib/libkvtier.so \
+    lib/kvtier/$(notdir $(PLUGIN)) $(addprefix include/kvtier/,$(notdir $(HEADERS))) \
+    lib/pkgconfig/kvtier.pc $(addprefix share/man/man1/,$(notdir $(MAN_PAGES))) \
+    share/bash-completion/completions/kvtier
+to = $(DESTDIR)$(PREFIX)/$(1)
+# Writes a template with the version and the prefix filled in: $(call fill,FROM,TO).
+fill = sed -e 's|@VERSION@|$(KVT_VERSION)|g' -e 's|@PREFIX@|$(PREFIX)|g' $(1) >$(2) && \
+    chmod 644 $(2)
+
+.PHONY: install-files
+install-files:
+	install -d $(sort $(dir $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))))
+	install -m 755 $(PROGRAM) $(call to,bin/kvtier)
+	install -m 644 $(LIB) $(call to,lib/libkvtier.a)
+	install -m 755 $(SHARED) $(call to,lib/$(KVT_SO))
+	ln -sf $(KVT_SO) $(call to,lib/$(KVT_SO_MAJOR))
+	ln -sf $(KVT_SO_MAJOR) $(call to,lib/libkvtier.so)
+	install -m 755 $(PLUGIN) $(call to,lib/kvtier)
+	install -m 644 $(HEADERS) $(call to,include/kvtier)
+	$(call fill,share/kvtier.pc.in,$(call to,lib/pkgconfig/kvtier.pc))
+	set -e; for page in $(MAN_PAGES); do \
+	    $(call fill,$$page,$(call to,share/man/man1/$${page##*/})); done
+	install -m 644 share/kvtier.bash $(call to,share/bash-completion/completions/kvtier)
+
+# ---- tests ----
 
 # A test is one program; ref_ tests have the reference engine in them, tool_ tests the tools too.
 test_objs = $(if $(filter ref_% tool_%,$(notdir $(1))),$(REF_OBJ)) \
@@ -238,5 +306,10 @@ $(1): $(1).o $(call test_objs,$(1)) $(SUPPORT_OBJ) $(LIB)
 	$$(Q)$$(CC) $$(LDFLAGS_ALL) -o $$@ $$(filter %.o,$$^) $(LIB) $$(TEST_LIBS)
 endef
 $(foreach test,$(TESTS) $(LONG_TESTS),$(eval $(call test_rule,$(test))))
+
+# A plug-in compiled from the kept header.
+$(BUILD)/tests/abi/old_plugin.so: $(BUILD)/tests/abi/old_plugin.o engine_plugin/kvt.map
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared $(LDFLAGS_ALL) -Wl,--version-script=engine_plugin/kvt.map -o $@ $<
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

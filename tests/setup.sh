@@ -67,7 +67,11 @@ for want in "$@"; do
             zlib1g-dev=zlib
         ;;
     run) shared libopenblas0-pthread libopenblas.so.0 ;;
-    test) libraries check=check ;;
+    test)
+        libraries check=check
+        tool g++ g++
+        tool python3-minimal python3
+        ;;
     sanitize) ;; # the sanitizers come with gcc
     lint)
         tool clang clang

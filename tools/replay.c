@@ -16,6 +16,7 @@
 
 #define COMMAND "replay"
 #define PLUGIN_NAME "libkvtier_plugin.so"
+#define PLUGIN_INSTALLED "../lib/kvtier" /* from the folder of an installed program */
 #define PAGE_TOKENS_DEFAULT 16U
 #define PAGE_TOKENS_MAX 65536U
 #define CONCURRENCY_MAX 16U /* the engine's */
@@ -69,7 +70,8 @@ static const struct kvt_option options[] = {
                   "longest prompt and output; a longer one ends its session, and is counted "
                   "(16384)"),
     KVT_OPT_TEXT("plugin", struct arguments, plugin_path, "PATH",
-                 "the cache's plug-in (" PLUGIN_NAME " beside the program)"),
+                 "the cache's plug-in (" PLUGIN_NAME " beside the program, or in " PLUGIN_INSTALLED
+                 " from there)"),
     KVT_OPT_TEXT("evict", struct arguments, evict_policy, "POLICY",
                  "eviction policy (the plug-in's default)"),
     KVT_OPT_COUNT("threads", struct arguments, threads, 0, THREADS_MAX,
@@ -99,8 +101,9 @@ static const struct kvt_command_line command_line = {
 
 /* ---- the plan ---- */
 
-/* PLUGIN_NAME in the program's folder; malloc'd. */
-static char *plugin_beside_program(void)
+/* PLUGIN_NAME in the program's folder, as built, or else where `make install` puts it; the former
+ * where there is neither, so that the error names it. malloc'd. */
+static char *plugin_of_program(void)
 {
     char path[PATH_MAX];
     ssize_t bytes = readlink("/proc/self/exe", path, sizeof(path) - 1);
@@ -113,8 +116,22 @@ static char *plugin_beside_program(void)
         return NULL;
     }
     *slash = '\0';
-    char *plugin = NULL;
-    return asprintf(&plugin, "%s/%s", path, PLUGIN_NAME) < 0 ? NULL : plugin;
+    char *beside = NULL, *installed = NULL;
+    if (asprintf(&beside, "%s/%s", path, PLUGIN_NAME) < 0) {
+        return NULL;
+    }
+    if (access(beside, F_OK) == 0) {
+        return beside;
+    }
+    if (asprintf(&installed, "%s/%s/%s", path, PLUGIN_INSTALLED, PLUGIN_NAME) < 0) {
+        return beside;
+    }
+    if (access(installed, F_OK) != 0) {
+        free(installed);
+        return beside;
+    }
+    free(beside);
+    return installed;
 }
 
 static void fill_plan(const struct arguments *a, const char *trace_path,
@@ -393,7 +410,7 @@ int kvt_replay_main(const struct kvt_replay_engine *const *engines, int argc, ch
     }
     char *own_plugin = NULL;
     if (arguments.plugin_path == NULL && arguments.only != KVT_REPLAY_WITHOUT) {
-        own_plugin = plugin_beside_program();
+        own_plugin = plugin_of_program();
         if (own_plugin == NULL) {
             kvt_usage_error(COMMAND, "the program's own folder is not known; name the plug-in "
                                      "with --plugin");

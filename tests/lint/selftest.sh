@@ -122,6 +122,27 @@ expect fail symbols 'another export'
 plugin 'const int kvt_entry = 1;' 'int bad(void) { return 0; }'
 expect fail symbols 'a global symbol without the prefix'
 plugin 'const int kvt_entry = 1;' ''
+# shared TEXT FLAG...: the shared library, with a map and a header that name one function.
+shared() {
+    local text=$1
+    shift
+    echo 0.7.2 >VERSION
+    printf '{ global:\n    kvt_cache_go;\nlocal:\n    *;\n};\n' >cache/kvtier.map
+    printf 'int kvt_cache_go(void);\n' >cache/kvt_cache.h
+    printf '%s\n' "$text" | gcc -x c -shared -fPIC "$@" -o build/libkvtier.so.0.7 -
+}
+shared 'int kvt_cache_go(void) { return 0; }' -Wl,-soname,libkvtier.so.0
+expect pass symbols 'a shared library that is as its map and header'
+printf 'int kvt_cache_stop(void);\n' >>cache/kvt_cache.h
+expect fail symbols 'a function of the header that the map does not name'
+shared 'int kvt_cache_go(void) { return 0; } int kvt_more(void) { return 0; }' \
+    -Wl,-soname,libkvtier.so.0
+expect fail symbols 'a shared library that exports more'
+shared 'int kvt_cache_go(void) { return 0; }' -Wl,-soname,libkvtier.so.0.7
+expect fail symbols 'another soname'
+rm -f build/libkvtier.so.0.7
+expect fail symbols 'no shared library'
+rm -f cache/kvtier.map
 printf 'int main(void) { return 0; }' | gcc -x c -o build/kvtier -
 expect fail symbols 'a program without jemalloc'
 rm -f build/kvtier

@@ -1,9 +1,17 @@
 #!/bin/bash
-# What is visible: the plug-in exports what kvt.map and kvt_engine.h name, nothing else; everything
-# global in the static objects has our prefix; the program needs what it should. Needs a build.
+# What is visible: the plug-in exports what kvt.map and kvt_engine.h name, the shared library what
+# kvtier.map and kvt_cache.h name, nothing else; everything global in the static objects has our
+# prefix; the program needs what it should. Needs a build.
 . "$(dirname "$0")/common.sh"
 
 lines() { tr '\n' ' ' | sed 's/ $//'; }
+
+# exports FILE, globals MAP: the names, sorted, in a line.
+exports() { nm -D --defined-only "$1" | awk '{ print $3 }' | sort | lines; }
+globals() {
+    awk '/global:/ { on = 1; next } /local:/ { on = 0 }
+        on { gsub(/[ \t;]/, ""); if ($0 != "") print }' "$1" | sort | lines
+}
 
 plugin=build/libkvtier_plugin.so
 library=build/libkvtier.a
@@ -11,9 +19,8 @@ map=engine_plugin/kvt.map
 header=engine_plugin/kvt_engine.h
 
 if [ -f "$plugin" ]; then
-    exported=$(nm -D --defined-only "$plugin" | awk '{ print $3 }' | sort | lines)
-    mapped=$(awk '/global:/ { on = 1; next } /local:/ { on = 0 }
-        on { gsub(/[ \t;]/, ""); if ($0 != "") print }' "$map" | sort | lines)
+    exported=$(exports "$plugin")
+    mapped=$(globals "$map")
     declared=$(sed -nE 's/^extern .*[ *](kvt_[a-z0-9_]+);.*/\1/p' "$header" | sort | lines)
     [ -n "$exported" ] || complain "$plugin exports nothing"
     [ "$exported" = "$mapped" ] ||
@@ -29,6 +36,24 @@ if [ -f "$plugin" ]; then
     fi
 elif compgen -G 'engine_plugin/*.c' >/dev/null; then
     complain "$plugin is not built"
+fi
+
+map=cache/kvtier.map
+header=cache/kvt_cache.h
+if [ -f "$map" ]; then
+    mapped=$(globals "$map")
+    declared=$(bare "$header" | grep -oE '\bkvt_cache_[a-z0-9_]+\(' | tr -d '(' | sort | lines)
+    [ "$declared" = "$mapped" ] ||
+        complain "$header declares '$declared', $map says '$mapped'"
+    shared=build/libkvtier.so.$(cut -d . -f 1,2 VERSION)
+    if [ -f "$shared" ]; then
+        exported=$(exports "$shared")
+        [ "$exported" = "$mapped" ] || complain "$shared exports '$exported', $map says '$mapped'"
+        name=libkvtier.so.$(cut -d . -f 1 VERSION)
+        readelf -d "$shared" | grep -qF "[$name]" || complain "$shared has not the soname $name"
+    else
+        complain "$shared is not built"
+    fi
 fi
 
 program=build/kvtier

@@ -37,6 +37,7 @@ struct kvt_rig_cache {
     _Atomic bool fail_for_good; /* and all after it */
     _Atomic bool failing;
     _Atomic uint64_t now_ns;
+    _Atomic uint64_t mover_rounds; /* how often its thread asked for the time */
     _Atomic uint32_t log_lines;
     char why[512];
 };

@@ -511,19 +511,19 @@ START_TEST(flush_waits_for_what_was_before)
 {
     static struct kvt_rig_engine engine;
     struct kvt_rig_gate gate;
-    uint32_t tokens[65], other[65], blocks[8];
+    uint32_t tokens[65], other[65], blocks[16];
     rig_open(32, 32);
     kvt_rig_engine_open(&engine, &rig, &shape, "tenant");
     kvt_rig_tokens(tokens, 0, 65, 1);
     kvt_rig_tokens(other, 0, 65, 2);
-    kvt_rig_blocks(blocks, 0, 8);
+    kvt_rig_blocks(blocks, 0, 16);
     kvt_rig_put(&engine, tokens, 4);
     kvt_rig_gate_init(&gate);
     kvt_rig_enqueue(&rig, engine.stream, kvt_rig_gate_pass, &gate);
     struct kvt_cache_found found = kvt_rig_lookup(&engine, 0, tokens, 65, 0);
     uint64_t restore = kvt_rig_restore_begin(&engine, found.lease, 0, 4, blocks, NULL);
     ck_assert_int_eq(kvt_cache_flush(rig.cache, 0), KVT_OK); /* restores are not its business */
-    uint64_t save = kvt_rig_save_begin(&engine, other, 64, blocks, NULL);
+    uint64_t save = kvt_rig_save_begin(&engine, other, 64, blocks + 8, NULL);
     ck_assert_int_eq(kvt_cache_flush(rig.cache, KVT_RIG_MS), KVT_ERR_TIMEOUT);
     ck_assert_int_eq(kvt_cache_quiesce(rig.cache, KVT_RIG_MS), KVT_ERR_TIMEOUT);
     kvt_rig_gate_open(&gate);
