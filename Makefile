@@ -104,6 +104,12 @@ TOOL_OBJ := $(call obj,$(filter-out $(TOOL_MAIN),$(TOOL_SRC)))
 SUPPORT_OBJ := $(call obj,$(SUPPORT_SRC))
 TESTS := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 LONG_TESTS := $(patsubst %.c,$(BUILD)/%,$(LONG_SRC))
+# The conformance program, and plug-ins that it must refuse; wrap.c is what those have in common.
+CONF_OBJ := $(call obj,$(wildcard tests/conformance/*.c))
+CONFORMANCE := $(OUT)/kvt_conformance
+BROKEN_WRAP := $(BUILD)/tests/conformance/broken/wrap
+BROKEN := $(addsuffix .so,$(filter-out $(BROKEN_WRAP),$(patsubst %.c,$(BUILD)/%,$(wildcard \
+    tests/conformance/broken/*.c))))
 
 LIB := $(OUT)/libkvtier.a
 SHARED := $(OUT)/$(KVT_SO)
@@ -217,7 +223,7 @@ print-warnings:
 
 build: $(PRODUCTS)
 
-build-tests: $(TESTS) $(LONG_TESTS) $(BUILD)/tests/abi/old_plugin.so
+build-tests: $(TESTS) $(LONG_TESTS) $(BUILD)/tests/abi/old_plugin.so $(CONFORMANCE) $(BROKEN)
 
 # KVT_TEST_SCALE tells tests that can run shorter by how much: 10 means a tenth.
 SCALE_release := 1
@@ -306,6 +312,14 @@ $(1): $(1).o $(call test_objs,$(1)) $(SUPPORT_OBJ) $(LIB)
 	$$(Q)$$(CC) $$(LDFLAGS_ALL) -o $$@ $$(filter %.o,$$^) $(LIB) $$(TEST_LIBS)
 endef
 $(foreach test,$(TESTS) $(LONG_TESTS),$(eval $(call test_rule,$(test))))
+
+$(CONFORMANCE): $(CONF_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -ldl
+
+$(BROKEN): %.so: %.o $(BROKEN_WRAP).o
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared $(LDFLAGS_ALL) -o $@ $^ -ldl
 
 # A plug-in compiled from the kept header.
 $(BUILD)/tests/abi/old_plugin.so: $(BUILD)/tests/abi/old_plugin.o engine_plugin/kvt.map

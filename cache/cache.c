@@ -88,6 +88,15 @@ static kvt_status check_config(const struct kvt_cache_config *config, char *why,
                 "both budgets are 0: give the hbm or the host tier at least one page");
         return KVT_ERR_INVAL;
     }
+    struct kvt_system_memory memory;
+    kvt_system_memory_read("", &memory);
+    if (config->host_bytes > memory.total_bytes) {
+        kvt_why(why, why_bytes,
+                "the host budget of %llu bytes is more than the %llu that this machine or cgroup "
+                "has: lower it",
+                (unsigned long long)config->host_bytes, (unsigned long long)memory.total_bytes);
+        return KVT_ERR_INVAL;
+    }
     if (config->evict_policy != NULL && kvt_evict_policy_find(config->evict_policy) == NULL) {
         kvt_why(why, why_bytes, "there is no eviction policy '%s'; try 'lru'",
                 config->evict_policy);
@@ -426,6 +435,24 @@ static kvt_status check_budgets(struct kvt_cache *cache, uint64_t page_bytes, ch
     return KVT_OK;
 }
 
+/* All bindings of a namespace have pages of one size: saves and restores of another would fail. */
+static kvt_status check_page_bytes(struct kvt_cache *cache, uint32_t client, uint64_t page_bytes,
+                                   char *why, size_t why_bytes)
+{
+    kvt_lock_take(&cache->lock);
+    uint32_t ns = cache->clients[client - 1].ns;
+    kvt_lock_give(&cache->lock);
+    kvt_status status = kvt_plan_namespace_bytes(cache->plan, ns, page_bytes);
+    if (status != KVT_OK) {
+        kvt_why(
+            why, why_bytes,
+            "a page of %llu bytes is not what earlier bindings of this namespace have: name the "
+            "other layout in the namespace's fields",
+            (unsigned long long)page_bytes);
+    }
+    return status;
+}
+
 kvt_status kvt_cache_bind(struct kvt_cache *cache, uint32_t client,
                           const struct kvt_cache_region *regions, size_t region_count,
                           uint32_t block_tokens, uint64_t block_count, uint64_t *out_binding,
@@ -450,6 +477,9 @@ kvt_status kvt_cache_bind(struct kvt_cache *cache, uint32_t client,
     }
     if (status == KVT_OK) {
         status = check_budgets(cache, page_bytes, why, why_bytes);
+    }
+    if (status == KVT_OK) {
+        status = check_page_bytes(cache, client, page_bytes, why, why_bytes);
     }
     if (status != KVT_OK) {
         return status;

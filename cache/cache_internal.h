@@ -34,7 +34,8 @@ struct kvt_cache {
     struct kvt_device *device;
     struct kvt_plan *plan;
     _Atomic uint32_t streams, events; /* of engines */
-    struct kvt_lock lock;             /* rank PLUGIN; protects: clients, bounds */
+    _Atomic bool namespaces_warned;
+    struct kvt_lock lock; /* rank PLUGIN; protects: clients, bounds */
     struct kvt_client clients[KVT_CLIENTS_MAX];
     struct kvt_bound bounds[KVT_BINDINGS_MAX];
 };

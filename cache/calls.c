@@ -113,6 +113,17 @@ kvt_status kvt_cache_lookup(struct kvt_cache *cache, const struct kvt_cache_look
     uint32_t ns = 0;
     if (status == KVT_OK) {
         status = namespace_of(cache, in->client, in->fields, in->field_count, &ns);
+        if (status == KVT_ERR_LIMIT || status == KVT_ERR_NOMEM) {
+            /* Room for no more namespaces: what cannot be named is not cached, so it is a miss. */
+            if (!atomic_exchange(&cache->namespaces_warned, true)) {
+                kvt_log(&cache->log, KVT_LOG_WARNING,
+                        "all %u namespaces are in use: requests with new adapters or salts are not "
+                        "cached until the cache is opened anew",
+                        KVT_NAMESPACES_MAX);
+            }
+            *out_found = (struct kvt_cache_found){0};
+            return KVT_OK;
+        }
     }
     if (status != KVT_OK) {
         return status;

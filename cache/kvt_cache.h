@@ -20,9 +20,10 @@
  *
  * Caveats
  *   - After fork() the child must not use a cache of its parent: calls answer KVT_ERR_PROCESS.
- *   - The host tier maps memory chunk by chunk up to its budget; it is claimed when mapped, so a
- *     budget beyond the cgroup's limit fails with a logged error and not with SIGBUS or an OOM kill
- *     in the middle of a copy.
+ *   - The host tier maps memory chunk by chunk up to its budget; before each, what is
+ *     left in the machine and its cgroup is looked at, and it is claimed when mapped: too little
+ *     is a logged error and fewer hits, not SIGBUS in the middle of a copy. A budget above what
+ *     there is at all is refused.
  */
 #ifndef KVT_CACHE_H
 #define KVT_CACHE_H
@@ -171,7 +172,8 @@ kvt_status kvt_cache_release(struct kvt_cache *cache, uint32_t client, uint64_t 
 /* KVT_OK while this client holds the lease, STALE otherwise. */
 kvt_status kvt_cache_lease_check(struct kvt_cache *cache, uint32_t client, uint64_t lease)
     KVT_MUST_CHECK;
-/* Close a request's account and release its lease. STALE, INVAL. */
+/* Close a request's account and release its lease. Poll its restores before: what
+ * ends later is in no account. STALE, INVAL. */
 kvt_status kvt_cache_report(struct kvt_cache *cache, uint32_t client, uint64_t request_id,
                             uint64_t prompt_tokens, uint64_t own_tokens, uint64_t computed_tokens)
     KVT_MUST_CHECK;

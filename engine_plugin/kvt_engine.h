@@ -398,7 +398,7 @@ typedef struct kvt_plugin_entry {
      */
     kvt_status (*bind)(kvt_engine *, const kvt_layout *layout, uint64_t *out_binding, char *why,
                        uint64_t why_bytes);
-    /* BUSY while jobs use it. [any-thread] no-block.                                Since 0.1 */
+    /* BUSY while jobs use it; waits for its streams to end. [any-thread] may-block. Since 0.1 */
     kvt_status (*unbind)(kvt_engine *, uint64_t binding);
     /*
      * How much of this prompt is known? On HIT the result carries a lease: the pages stay until
@@ -439,7 +439,8 @@ typedef struct kvt_plugin_entry {
      * then. STALE. [any-thread] no-block.                                           Since 0.1 */
     kvt_status (*cancel)(kvt_engine *, uint64_t job);
     /* Close a request's account; its id is free again, its lease is released. STALE when the id is
-     * not known, INVAL when the numbers cannot be. [any-thread] no-block.           Since 0.1 */
+     * not known, INVAL when the numbers cannot be. Poll the request's restores to DONE before:
+     * what ends later is in no account. [any-thread] no-block.                      Since 0.1 */
     kvt_status (*report)(kvt_engine *, const kvt_report *);
     /* Session hints; UNSUPPORTED in this version. [any-thread] no-block.            Since 0.1 */
     kvt_status (*hint)(kvt_engine *, uint32_t kind, const void *data, uint64_t bytes);

@@ -202,11 +202,11 @@ static int match_report(struct match_run *run)
 
 static const struct kvt_option match_options[] = {
     KVT_OPT_COUNT("tokens", struct match_args, tokens, MATCH_TOKENS_MIN, KVT_TOKENS_MAX - 1,
-                  "tokens of a prompt, a multiple of 16 [131072]"),
+                  "tokens of a prompt, a multiple of 16 (131072)"),
     KVT_OPT_COUNT("pages", struct match_args, pages, 1, 100000000,
-                  "pages of the tree, at least [1000000]"),
+                  "pages of the tree, at least (1000000)"),
     KVT_OPT_COUNT("rounds", struct match_args, rounds, 1, 10000,
-                  "rotations over all sessions [20]"),
+                  "rotations over all sessions (20)"),
     KVT_OPT_FLAG("json", struct match_args, json, "print one JSON object"),
 };
 static const struct kvt_command_line match_line = {
@@ -302,7 +302,7 @@ static kvt_status insert_run(struct kvt_bench *bench, uint64_t pages, uint64_t *
 
 static const struct kvt_option insert_options[] = {
     KVT_OPT_COUNT("pages", struct insert_args, pages, INSERT_SESSIONS, 100000000,
-                  "pages to insert [1000000]"),
+                  "pages to insert (1000000)"),
     KVT_OPT_FLAG("json", struct insert_args, json, "print one JSON object"),
 };
 static const struct kvt_command_line insert_line = {

@@ -190,6 +190,10 @@ static void default_budgets(struct kvt_replay_plan *plan)
 /* What no trace is needed to see. KVT_EXIT_DONE: nothing wrong. */
 static int check_arguments(const struct kvt_replay_plan *plan)
 {
+    if (plan->control != KVT_CONTROL_NONE && plan->only != KVT_REPLAY_BOTH) {
+        kvt_usage_error(COMMAND, "--control compares both halves: it needs --only both");
+        return KVT_EXIT_USAGE;
+    }
     if (plan->page_tokens % plan->block_tokens != 0) {
         kvt_usage_error(COMMAND,
                         "--page-tokens %" PRIu32
@@ -319,6 +323,11 @@ static int report(const struct kvt_replay_plan *plan, const struct kvt_replay_ha
         kvt_command_error(COMMAND, "outputs differ on %" PRIu32 " of %" PRIu32 " turns",
                           verdict.turns_different, verdict.turns_compared);
         exit_status = KVT_EXIT_BAD_NEWS;
+    } else if (plan->control == KVT_CONTROL_FOREIGN_PAGE) {
+        /* Equality that a wrong page does not disturb proves nothing. */
+        kvt_command_error(COMMAND, "the control changed nothing: no page was restored in these "
+                                   "turns, or the comparison is blind");
+        exit_status = KVT_EXIT_FAILED;
     }
     return exit_status;
 }

@@ -57,6 +57,14 @@ void *kvt_calloc(const struct kvt_memory *mem, size_t count, size_t bytes);
 void *kvt_resize(const struct kvt_memory *mem, void *ptr, size_t old_bytes, size_t new_bytes);
 void kvt_free(const struct kvt_memory *mem, void *ptr, size_t bytes);
 
+/* What the machine has and what is left, within the cgroups (v2, v1) of this process. UINT64_MAX
+ * where it cannot be read. */
+struct kvt_system_memory {
+    uint64_t total_bytes, available_bytes;
+};
+/* root: "" for this system's /proc and /sys; tests give a folder of their own. May block. */
+void kvt_system_memory_read(const char *root, struct kvt_system_memory *out_memory);
+
 /* ---- log ---- */
 
 enum kvt_log_level { KVT_LOG_ERROR = 1, KVT_LOG_WARNING = 2, KVT_LOG_INFO = 3, KVT_LOG_DEBUG = 4 };

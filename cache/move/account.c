@@ -126,6 +126,7 @@ void kvt_account_restart(struct kvt_request *request)
     request->pages_first = 0;
     request->pages_delivered = 0;
     request->pages_failed = 0;
+    request->generation++; /* what is still under way was for the former prompt */
     memset(request->tier_tokens, 0, sizeof(request->tier_tokens));
 }
 

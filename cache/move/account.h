@@ -33,6 +33,7 @@ struct kvt_request {
     uint64_t id;
     uint64_t lease; /* 0: none */
     uint64_t tokens_asked;
+    uint64_t prompt_hash; /* of the tokens asked for: the same id may come with others */
     uint64_t opened_ns;
     uint32_t client;
     uint32_t generation;

@@ -35,7 +35,8 @@ static void requests_expire(struct kvt_plan *plan, uint64_t now_ns)
 {
     for (uint32_t i = 0; plan->account.open_count > 0 && i < plan->account.requests_max; i++) {
         struct kvt_request *request = &plan->account.requests[i];
-        if (request->open && now_ns - request->opened_ns > plan->config.request_ttl_ns) {
+        if (request->open && request->opened_ns < now_ns &&
+            now_ns - request->opened_ns > plan->config.request_ttl_ns) {
             kvt_account_drop(&plan->account, request);
         }
     }
@@ -58,8 +59,9 @@ static void grow_ahead(struct kvt_plan *plan)
 
 static void keep_house(struct kvt_plan *plan)
 {
-    uint64_t now_ns = kvt_now_ns(&plan->config.clock);
     kvt_lock_take(&plan->lock);
+    /* Read under the lock: what was opened meanwhile must not look older than it is. */
+    uint64_t now_ns = kvt_now_ns(&plan->config.clock);
     if (now_ns - plan->last_housekeeping_ns >= KVT_HOUSEKEEPING_NS) {
         plan->last_housekeeping_ns = now_ns;
         plan->stats.leases_expired += kvt_lease_expire(plan->index, now_ns);
@@ -224,6 +226,14 @@ kvt_status kvt_plan_namespace(struct kvt_plan *plan, const void *canonical, size
 {
     kvt_lock_take(&plan->lock);
     kvt_status status = kvt_index_namespace(plan->index, canonical, canonical_bytes, group, out_ns);
+    kvt_lock_give(&plan->lock);
+    return status;
+}
+
+kvt_status kvt_plan_namespace_bytes(struct kvt_plan *plan, uint32_t ns, uint64_t slot_bytes)
+{
+    kvt_lock_take(&plan->lock);
+    kvt_status status = kvt_index_namespace_bytes(plan->index, ns, slot_bytes);
     kvt_lock_give(&plan->lock);
     return status;
 }

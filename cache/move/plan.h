@@ -52,6 +52,9 @@ void kvt_plan_destroy(struct kvt_plan *);
 
 kvt_status kvt_plan_namespace(struct kvt_plan *, const void *canonical, size_t canonical_bytes,
                               uint64_t group, uint32_t *out_ns) KVT_MUST_CHECK;
+/* The slot bytes of this namespace's pages, set by the first who says; INVAL when they differ. */
+kvt_status kvt_plan_namespace_bytes(struct kvt_plan *, uint32_t ns, uint64_t slot_bytes)
+    KVT_MUST_CHECK;
 kvt_status kvt_plan_bind(struct kvt_plan *, const struct kvt_exec_region *regions,
                          uint32_t region_count, uint32_t block_tokens, uint64_t block_count,
                          struct kvt_binding **out_binding) KVT_MUST_CHECK;

@@ -128,12 +128,14 @@ static struct kvt_request *request_of(struct kvt_plan *plan, const struct kvt_pl
 /* A request that asks again: when it asks for other tokens, its former lease ends, and what was
  * delivered under it was for those. */
 static void ask_again(struct kvt_plan *plan, const struct kvt_plan_lookup *in,
-                      const struct kvt_match *match, struct kvt_request *request)
+                      const struct kvt_match *match, uint64_t prompt_hash,
+                      struct kvt_request *request)
 {
     struct kvt_lease_info info;
     bool leased = request->lease != 0 &&
                   kvt_lease_get(plan->index, request->lease, in->client, &info) == KVT_OK;
-    bool same = request->tokens_asked == 0 || request->tokens_asked == in->token_count;
+    bool same = request->tokens_asked == 0 ||
+                (request->tokens_asked == in->token_count && request->prompt_hash == prompt_hash);
     if (leased && !(same && kvt_lease_covers(plan->index, request->lease, in->client, match))) {
         kvt_status released = kvt_lease_release(plan->index, request->lease, in->client);
         KVT_ASSERT(released == KVT_OK); /* it was just found */
@@ -220,12 +222,17 @@ kvt_status kvt_plan_lookup(struct kvt_plan *plan, const struct kvt_plan_lookup *
     struct missing missing = {0};
     kvt_status status = KVT_OK;
     uint64_t now_ns = kvt_now_ns(&plan->config.clock);
+    uint64_t prompt_hash =
+        in->request_id != 0
+            ? kvt_hash_bytes(in->tokens, (size_t)in->token_count * sizeof(*in->tokens))
+            : 0;
     kvt_lock_take(&plan->lock);
     kvt_index_match(plan->index, in->ns, &prompt, &match);
     uint32_t arrived = 0;
     struct kvt_request *request = request_of(plan, in, now_ns);
     if (request != NULL) {
-        ask_again(plan, in, &match, request);
+        ask_again(plan, in, &match, prompt_hash, request);
+        request->prompt_hash = prompt_hash;
     }
     if ((uint64_t)match.pages * plan->config.page_tokens > in->own_tokens) {
         status = lease_for(plan, in, &match, request, now_ns, &found);

@@ -72,6 +72,16 @@ static kvt_status restore_begin(struct kvt_plan *plan, const struct kvt_plan_res
     return KVT_OK;
 }
 
+/* The request that a restore is for, while its account is open and still of the same prompt. */
+static struct kvt_request *request_of_job(struct kvt_plan *plan, const struct kvt_job *job)
+{
+    if (job->request == KVT_REQUEST_NONE) {
+        return NULL;
+    }
+    struct kvt_request *request = &plan->account.requests[job->request];
+    return request->open && request->generation == job->request_generation ? request : NULL;
+}
+
 kvt_status kvt_plan_restore(struct kvt_plan *plan, const struct kvt_plan_restore *in,
                             uint64_t *out_job)
 {
@@ -104,11 +114,8 @@ kvt_status kvt_plan_restore(struct kvt_plan *plan, const struct kvt_plan_restore
 
 static void account_delivery(struct kvt_plan *plan, const struct kvt_job *job, uint32_t good)
 {
-    if (job->request == KVT_REQUEST_NONE) {
-        return;
-    }
-    struct kvt_request *request = &plan->account.requests[job->request];
-    if (request->open && request->generation == job->request_generation) {
+    struct kvt_request *request = request_of_job(plan, job);
+    if (request != NULL) {
         kvt_account_delivered(&plan->account, request, job->first_page, job->page_count, good,
                               job->tiers);
     }

@@ -92,8 +92,10 @@ static void leave_ghosts(struct kvt_plan *plan, struct kvt_job *job, struct kvt_
 }
 
 /* Enter the pages whose bytes landed. Answers how many pages of the job the cache now holds. */
-static uint32_t publish(struct kvt_plan *plan, struct kvt_job *job, uint32_t good)
+static uint32_t publish(struct kvt_plan *plan, struct kvt_job *job, uint32_t good,
+                        kvt_status *out_status)
 {
+    *out_status = good > 0 ? KVT_ERR_NOMEM : KVT_OK;
     struct kvt_new_page *pages = good > 0 ? kvt_calloc(plan->mem, good, sizeof(*pages)) : NULL;
     if (pages == NULL) {
         slots_free(plan, job, 0);
@@ -108,6 +110,7 @@ static uint32_t publish(struct kvt_plan *plan, struct kvt_job *job, uint32_t goo
     uint32_t duplicates = 0, inserted = 0;
     kvt_status status = kvt_index_insert(plan->index, job->lease, job->lease_owner, &prompt,
                                          job->first_page, good, pages, &duplicates, &inserted);
+    *out_status = status;
     plan->stats.limit_pages_hit += status == KVT_ERR_LIMIT;
     plan->stats.saved_pages += inserted;
     plan->stats.duplicate_pages += duplicates;
@@ -128,7 +131,8 @@ void kvt_save_finish(struct kvt_plan *plan, struct kvt_job *job)
     KVT_ASSERT(status == KVT_OK);
     struct kvt_key key = kvt_index_match_key(plan->index, &lease.at);
     slots_unref(plan, job);
-    uint32_t held = publish(plan, job, good);
+    kvt_status published = KVT_OK;
+    uint32_t held = publish(plan, job, good, &published);
     if (held < job->array_pages) {
         leave_ghosts(plan, job, key, held);
         plan->stats.not_admitted_pages += job->refused;
@@ -137,7 +141,7 @@ void kvt_save_finish(struct kvt_plan *plan, struct kvt_job *job)
     kvt_index_touch(plan->index, job->lease, job->lease_owner);
     status = kvt_job_status(job, good);
     if (status == KVT_OK && held < good) {
-        status = KVT_ERR_NOMEM;
+        status = published;
     } else if (status == KVT_OK && job->refused > 0) {
         status = KVT_ERR_LIMIT;
     }

@@ -33,6 +33,23 @@ static void *map_fd(int fd, uint64_t bytes)
     return ptr;
 }
 
+/* fallocate on a memfd takes what there is and more: the kernel's answer would be to kill
+ * somebody. So what is left is looked at before. */
+static bool memory_is_there(struct kvt_tier *tier, uint64_t bytes)
+{
+    struct kvt_system_memory memory;
+    kvt_system_memory_read("", &memory);
+    if (bytes <= memory.available_bytes) {
+        return true;
+    }
+    kvt_log(
+        tier->log, KVT_LOG_ERROR,
+        "host tier: a chunk of %llu bytes is more than the %llu that are left in this machine or "
+        "cgroup: lower the host budget or give the process more memory",
+        (unsigned long long)bytes, (unsigned long long)memory.available_bytes);
+    return false;
+}
+
 static void *map_chunk(const char *name, uint64_t bytes, unsigned flags, int *out_errno)
 {
     int fd = memfd_create(name, MFD_CLOEXEC | flags);
@@ -64,6 +81,9 @@ static void *host_map(void *ctx, uint64_t bytes)
     char name[CHUNK_NAME_BYTES];
     (void)snprintf(name, sizeof(name), "kvtier-chunk-%u", atomic_fetch_add(&tier->next_chunk, 1));
     int error = 0;
+    if (!memory_is_there(tier, bytes)) {
+        return NULL;
+    }
     if (bytes % KVT_CHUNK_HUGE_BYTES == 0) {
         void *huge = map_chunk(name, bytes, MFD_HUGETLB | MFD_HUGE_2MB, &error);
         if (huge != NULL) {

@@ -4,7 +4,14 @@
 static void *hbm_map(void *ctx, uint64_t bytes)
 {
     struct kvt_tier *tier = ctx;
-    return tier->device->ops->alloc(tier->device, bytes);
+    void *ptr = tier->device->ops->alloc(tier->device, bytes);
+    if (ptr == NULL) {
+        kvt_log(tier->log, KVT_LOG_ERROR,
+                "hbm tier: %llu bytes of the %s device's memory could not be had: lower the hbm "
+                "budget",
+                (unsigned long long)bytes, tier->device->ops->name);
+    }
+    return ptr;
 }
 
 static void hbm_unmap(void *ctx, void *ptr, uint64_t bytes)

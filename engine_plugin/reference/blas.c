@@ -175,6 +175,12 @@ static void describe_build(struct kvt_ref_blas *blas)
 kvt_status kvt_ref_blas_open(struct kvt_ref_blas *out_blas, char *why, uint64_t why_bytes)
 {
     struct kvt_ref_blas blas = {.library = NULL};
+    /* Our own pool does the parallel work. It starts threads when it is loaded, unless told before;
+     * where they cannot be had it never gives up. */
+    if (setenv("OPENBLAS_NUM_THREADS", "1", 1) != 0) {
+        snprintf(why, why_bytes, "no memory for an environment variable");
+        return KVT_ERR_NOMEM;
+    }
     /* It keeps threads and fork handlers of its own, so it is never unmapped. */
     blas.library = dlopen(KVT_OPENBLAS_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!blas.library) {

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* NOLINTNEXTLINE(readability-identifier-naming): the name is libFuzzer's */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #endif

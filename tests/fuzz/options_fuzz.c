@@ -30,6 +30,7 @@ static void check_count(const char *text)
     }
 }
 
+/* NOLINTNEXTLINE(readability-identifier-naming) */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char text[TEXT_BYTES];

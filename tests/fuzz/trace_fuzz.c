@@ -39,6 +39,7 @@ static void check_prompts(const struct kvt_trace *trace)
     }
 }
 
+/* NOLINTNEXTLINE(readability-identifier-naming) */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     int fd = memfd_create("trace", MFD_CLOEXEC);

@@ -291,9 +291,8 @@ START_TEST(as_many_as_there_are)
 {
     rig_open();
     save_as(&engine, NULL, NULL, 0);
-    kvt_status status = KVT_OK;
     uint32_t made = 0;
-    while (status == KVT_OK && made < 10000) {
+    for (; made < 5000; made++) {
         struct kvt_cache_field salt = {.tag = 9, .data = &made, .bytes = sizeof(made)};
         struct kvt_cache_lookup lookup = {.client = engine.client,
                                           .tokens = tokens,
@@ -301,13 +300,11 @@ START_TEST(as_many_as_there_are)
                                           .fields = &salt,
                                           .field_count = 1};
         struct kvt_cache_found found = {0};
-        status = kvt_cache_lookup(rig.cache, &lookup, &found);
+        /* What can have no namespace any more is a miss, and no error. */
+        EXPECT(kvt_cache_lookup(rig.cache, &lookup, &found) == KVT_OK);
         EXPECT(found.lease == 0);
-        made += status == KVT_OK;
     }
-    ck_assert_int_eq(status, KVT_ERR_LIMIT);
-    ck_assert_uint_ge(made, 4000);
-    ck_assert_uint_eq(kvt_rig_stats(&rig).namespaces, made + 1);
+    ck_assert_uint_eq(kvt_rig_stats(&rig).namespaces, 4096);
     /* Those that are there work on. */
     ck_assert_uint_eq(get_as(&engine, NULL, NULL, 0), PAGES);
     made = 17;

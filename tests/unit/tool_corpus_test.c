@@ -9,11 +9,11 @@
 #include <string.h>
 
 #define LLVMFuzzerTestOneInput kvt_fuzz_trace
-#include "tests/fuzz/trace_fuzz.c"
+#include "tests/fuzz/trace_fuzz.c" /* NOLINT(bugprone-suspicious-include): as said above */
 #undef LLVMFuzzerTestOneInput
 #undef KVT_FUZZ_H
 #define LLVMFuzzerTestOneInput kvt_fuzz_options
-#include "tests/fuzz/options_fuzz.c"
+#include "tests/fuzz/options_fuzz.c" /* NOLINT(bugprone-suspicious-include) */
 #undef LLVMFuzzerTestOneInput
 
 #define FILE_BYTES_MAX (1u << 20)

@@ -220,8 +220,7 @@ START_TEST(test_settings_reach_the_engine)
 {
     struct tool_run run =
         replay("--only with --seed 9 --threads 3 --context 5000 --block-tokens 8 --page-tokens 24 "
-               "--concurrency 4 --output-tokens 21 --hbm 1M --host=3M --evict lru --plugin ./x.so "
-               "--control foreign-page");
+               "--concurrency 4 --output-tokens 21 --hbm 1M --host=3M --evict lru --plugin ./x.so");
     ck_assert_msg(run.status == KVT_EXIT_DONE, "%s", run.err);
     tool_run_free(&run);
     ck_assert_uint_eq(fake.config.seed, 9);
@@ -233,14 +232,32 @@ START_TEST(test_settings_reach_the_engine)
     ck_assert_uint_eq(fake.config.output_tokens, 21);
     ck_assert_uint_eq(fake.config.hbm_bytes, 1 << 20);
     ck_assert_uint_eq(fake.config.host_bytes, 3 << 20);
-    ck_assert(fake.config.control_foreign_page);
+    ck_assert(!fake.config.control_foreign_page);
     ck_assert(!fake.config.control_same_page);
-    run = replay("--only with --control same-page --block-tokens 24");
+    run = replay("--only with --block-tokens 24");
     ck_assert_int_eq(run.status, KVT_EXIT_DONE);
     tool_run_free(&run);
-    ck_assert(fake.config.control_same_page);
     /* A page is the next multiple of the block when nothing is said. */
     ck_assert_uint_eq(fake.config.page_tokens, 24);
+}
+END_TEST
+
+START_TEST(test_controls)
+{
+    /* A control compares; with one half there is nothing to compare. */
+    struct tool_run run = replay("--only with --control foreign-page");
+    ck_assert_int_eq(run.status, KVT_EXIT_USAGE);
+    ck_assert_ptr_nonnull(strstr(run.err, "--only both"));
+    tool_run_free(&run);
+    /* This engine answers alike whatever its pages hold: equality that a foreign page does not
+     * disturb is no news to be glad of. */
+    run = replay("--control foreign-page");
+    ck_assert_int_eq(run.status, KVT_EXIT_FAILED);
+    ck_assert_ptr_nonnull(strstr(run.err, "changed nothing"));
+    tool_run_free(&run);
+    run = replay("--control same-page");
+    ck_assert_int_eq(run.status, KVT_EXIT_DONE);
+    tool_run_free(&run);
 }
 END_TEST
 
@@ -547,6 +564,7 @@ int main(void)
                                   test_table_is_readable,
                                   test_one_half,
                                   test_settings_reach_the_engine,
+                                  test_controls,
                                   test_default_budgets,
                                   test_plugin_beside_the_program,
                                   test_one_at_a_time,
