@@ -61,7 +61,7 @@ chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
     DEBIAN_FRONTEND=noninteractive bash -eu -c "
         apt-get update -qq
         $install >/dev/null
-        git clone -q /srv/kvtier.git /root/kvtier
-        cd /root/kvtier
+        git clone -q /srv/kvtier.git /srv/kvtier
+        cd /srv/kvtier
         $commands"
 echo '== done'
