@@ -77,16 +77,25 @@ REF_CFLAGS := -O3 -ffp-contract=off
 
 # jemalloc is for the released program only: the sanitizers bring an allocator of their own.
 PROGRAM_LIBS = $(if $(filter release,$(VARIANT)),$(call pkg,--libs,jemalloc)) \
-    $(call pkg,--libs,jansson) $(call pkg,--libs,zlib) $(call pkg,--libs,libxxhash) -ldl -lm
+    $(call pkg,--libs,jansson) $(call pkg,--libs,zlib) $(call pkg,--libs,libxxhash) $(URING) \
+    -ldl -lm
 TEST_LIBS = $(call pkg,--libs,check) $(call pkg,--libs,jansson) $(call pkg,--libs,zlib) \
-    $(call pkg,--libs,libxxhash) -ldl -lm
-# The plug-in carries xxHash inside where a static library is there; else the code inlines it.
-XXHASH_A = $(wildcard $(call pkg,--variable=libdir,libxxhash)/libxxhash.a)
+    $(call pkg,--libs,libxxhash) $(URING) -ldl -lm
+# The plug-in and the programs carry xxHash, liburing and LMDB inside where static libraries are
+# there: they then need nothing of them on the machine they run on. liburing's is built to be linked
+# into a library too; LMDB's is not, and only a program of its own needs it.
+archive = $(wildcard $(call pkg,--variable=libdir,$(1))/$(2))
+XXHASH_A = $(call archive,libxxhash,libxxhash.a)
+URING = $(or $(call archive,liburing,liburing.a),$(call pkg,--libs,liburing))
+LMDB = $(or $(call archive,lmdb,liblmdb.a),$(call pkg,--libs,lmdb))
 
 # ---- sources ----
 
-CORE_SRC := $(wildcard cache/*.c cache/base/*.c cache/device/*.c cache/tier/*.c cache/index/*.c \
-    cache/move/*.c policies/*.c)
+CORE_SRC := $(wildcard cache/*.c cache/base/*.c cache/device/*.c cache/io/*.c kernels/*.c \
+    cache/tier/*.c cache/catalog/*.c cache/index/*.c cache/move/*.c policies/*.c)
+# The catalog's process: the only one that opens LMDB.
+CATALOG_SRC := $(wildcard cache/catalog/process/*.c)
+CATALOG_SHARED := cache/catalog/record.c $(wildcard cache/base/*.c)
 PLUGIN_SRC := $(wildcard engine_plugin/*.c)
 REF_SRC := $(wildcard engine_plugin/reference/*.c)
 TOOL_SRC := $(wildcard tools/*.c)
@@ -115,7 +124,8 @@ LIB := $(OUT)/libkvtier.a
 SHARED := $(OUT)/$(KVT_SO)
 PLUGIN := $(OUT)/libkvtier_plugin.so
 PROGRAM := $(OUT)/kvtier
-PRODUCTS := $(LIB) $(SHARED) $(if $(PLUGIN_SRC),$(PLUGIN)) $(if $(wildcard $(TOOL_MAIN)),$(PROGRAM))
+CATALOG := $(OUT)/kvtier-catalog
+PRODUCTS := $(LIB) $(SHARED) $(PLUGIN) $(PROGRAM) $(CATALOG)
 
 # ---- CUDA ----
 
@@ -232,7 +242,8 @@ SCALE_asan := 4
 SCALE_tsan := 10
 SCALE_cover := 4
 TEST_ENV = KVT_VARIANT=$(VARIANT) KVTIER=$(abspath $(PROGRAM)) KVT_PLUGIN=$(abspath $(PLUGIN)) \
-    KVT_TEST_BUILD=$(abspath $(BUILD)) KVT_TEST_SCALE=$${KVT_TEST_SCALE:-$(SCALE_$(VARIANT))}
+    KVT_TEST_BUILD=$(abspath $(BUILD)) \
+    KVT_CATALOG_PROGRAM=$(abspath $(CATALOG)) KVT_TEST_SCALE=$${KVT_TEST_SCALE:-$(SCALE_$(VARIANT))}
 
 run-tests:
 	@$(TEST_ENV) tests/run.sh $(TESTS) $(TEST_SH)
@@ -261,12 +272,17 @@ PLUGIN_DEFS := $(if $(filter asan tsan,$(VARIANT)),,-Wl,-z,defs)
 $(PLUGIN): $(call obj,$(PLUGIN_SRC)) $(CORE_OBJ) engine_plugin/kvt.map
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(PLUGIN_DEFS) -Wl,--version-script=engine_plugin/kvt.map \
-	    -o $@ $(filter %.o,$^) $(XXHASH_A)
+	    -o $@ $(filter %.o,$^) $(XXHASH_A) $(URING)
 
 $(SHARED): $(CORE_OBJ) cache/kvtier.map
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(PLUGIN_DEFS) -Wl,-soname,$(KVT_SO_MAJOR) \
-	    -Wl,--version-script=cache/kvtier.map -o $@ $(filter %.o,$^)
+	    -Wl,--version-script=cache/kvtier.map -o $@ $(filter %.o,$^) $(URING)
+
+$(CATALOG): $(call obj,$(CATALOG_SRC) $(CATALOG_SHARED))
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LMDB) $(call pkg,--libs,libxxhash)
 
 $(PROGRAM): $(call obj,$(TOOL_SRC)) $(REF_OBJ) $(LIB)
 	$(call say,LINK,$@)
@@ -276,9 +292,9 @@ $(PROGRAM): $(call obj,$(TOOL_SRC)) $(REF_OBJ) $(LIB)
 
 MAN_PAGES := $(wildcard man/*.1)
 HEADERS := cache/kvt_status.h cache/kvt_cache.h engine_plugin/kvt_engine.h
-INSTALLED_FOLDERS := lib/kvtier include/kvtier
+INSTALLED_FOLDERS := lib/kvtier libexec/kvtier include/kvtier
 INSTALLED := bin/kvtier lib/libkvtier.a lib/$(KVT_SO) lib/$(KVT_SO_MAJOR) lib/libkvtier.so \
-    lib/kvtier/$(notdir $(PLUGIN)) $(addprefix include/kvtier/,$(notdir $(HEADERS))) \
+    lib/kvtier/$(notdir $(PLUGIN)) libexec/kvtier/kvtier-catalog $(addprefix include/kvtier/,$(notdir $(HEADERS))) \
     lib/pkgconfig/kvtier.pc $(addprefix share/man/man1/,$(notdir $(MAN_PAGES))) \
     share/bash-completion/completions/kvtier
 to = $(DESTDIR)$(PREFIX)/$(1)
@@ -295,6 +311,7 @@ install-files:
 	ln -sf $(KVT_SO) $(call to,lib/$(KVT_SO_MAJOR))
 	ln -sf $(KVT_SO_MAJOR) $(call to,lib/libkvtier.so)
 	install -m 755 $(PLUGIN) $(call to,lib/kvtier)
+	install -m 755 $(CATALOG) $(call to,libexec/kvtier)
 	install -m 644 $(HEADERS) $(call to,include/kvtier)
 	$(call fill,share/kvtier.pc.in,$(call to,lib/pkgconfig/kvtier.pc))
 	set -e; for page in $(MAN_PAGES); do \

@@ -64,7 +64,7 @@ for want in "$@"; do
         tool pkg-config pkg-config pkgconf
         headers libc6-dev /usr/include/stdio.h
         libraries libxxhash-dev=libxxhash libjemalloc-dev=jemalloc libjansson-dev=jansson \
-            zlib1g-dev=zlib
+            zlib1g-dev=zlib liburing-dev=liburing liblmdb-dev=lmdb
         ;;
     run) shared libopenblas0-pthread libopenblas.so.0 ;;
     test)

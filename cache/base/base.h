@@ -101,6 +101,7 @@ static inline uint64_t kvt_now_ns(const struct kvt_clock *clock)
 enum kvt_lock_rank {
     KVT_RANK_PLUGIN = 10, /* engine_plugin: table of open engines */
     KVT_RANK_CACHE = 20,  /* move/plan: index, tiers' slot tables, leases, requests, statistics */
+    KVT_RANK_NVME = 25,   /* tier/nvme: slots, states, batches */
     KVT_RANK_EXEC = 30,   /* move/exec: list of finished jobs, jobs in flight */
     KVT_RANK_STREAM = 40, /* device: one stream's queue */
     KVT_RANK_EVENT = 50,  /* device: events */

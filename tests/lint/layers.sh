@@ -15,7 +15,7 @@ layer() {
     case $1 in
     cache/kvt_status.h | cache/base/*) layer=0 ;;
     cache/device/* | cache/io/* | kernels/*) layer=1 ;;
-    cache/tier/*) layer=2 ;;
+    cache/tier/* | cache/catalog/*) layer=2 ;;
     policies/*) layer=policies ;;
     cache/index/*) layer=3 ;;
     cache/move/*) layer=4 ;;

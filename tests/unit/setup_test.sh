@@ -62,7 +62,7 @@ lacks calls 'upgrade'
 
 # Nothing is missing: not a word, and nobody is asked to install.
 stub dpkg-query 'printf "installed %s\n" check libxxhash-dev libjemalloc-dev libjansson-dev \
-    zlib1g-dev'
+    zlib1g-dev liburing-dev liblmdb-dev'
 stub ldconfig 'printf " libopenblas.so.0 (libc6,x86-64) => /lib/libopenblas.so.0\n"'
 setup 0 build run test sanitize
 [ ! -s "$stubs/said" ] || has said 'nothing'
