@@ -10,6 +10,7 @@
  * Nothing is held while copies, calls or the host's allocator run.
  */
 #include "cache/device/device.h"
+#include "kernels/kernels.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -30,13 +31,24 @@ struct mark {
     bool done;
 };
 
-enum entry_kind { ENTRY_RECORD, ENTRY_WAIT, ENTRY_COPY_PAGES, ENTRY_COPY_FLAT, ENTRY_CALL };
+enum entry_kind {
+    ENTRY_RECORD,
+    ENTRY_WAIT,
+    ENTRY_GATE,
+    ENTRY_COPY_PAGES,
+    ENTRY_COPY_FLAT,
+    ENTRY_CALL
+};
 
 struct entry {
     struct entry *next;
     enum entry_kind kind;
     union {
         struct mark *mark; /* RECORD, WAIT: one reference */
+        struct {
+            struct kvt_gate *gate;
+            uint32_t value;
+        } gate;
         struct kvt_page_copy pages;
         struct kvt_flat_copy flat;
         struct {
@@ -69,6 +81,13 @@ struct kvt_event {
     struct cpu_device *device;
     struct kvt_lock lock; /* rank EVENT; protects: latest */
     struct mark *latest;  /* one reference; NULL: never recorded */
+};
+
+struct kvt_gate {
+    struct cpu_device *device;
+    struct kvt_lock lock; /* rank EVENT; protects: value */
+    struct kvt_cond cond; /* broadcast when it rises */
+    uint32_t value;
 };
 
 /* ---- faults ---- */
@@ -145,6 +164,50 @@ static struct mark *event_latest(struct kvt_event *event)
     return mark;
 }
 
+/* ---- gates ---- */
+
+static kvt_status cpu_gate_create(struct kvt_device *base, struct kvt_gate **out_gate)
+{
+    struct cpu_device *device = (struct cpu_device *)base;
+    struct kvt_gate *gate = kvt_calloc(device->mem, 1, sizeof(*gate));
+    if (gate == NULL) {
+        return KVT_ERR_NOMEM;
+    }
+    gate->device = device;
+    kvt_lock_init(&gate->lock, KVT_RANK_EVENT, "cpu device: gate");
+    kvt_cond_init(&gate->cond);
+    *out_gate = gate;
+    return KVT_OK;
+}
+
+static void cpu_gate_destroy(struct kvt_gate *gate)
+{
+    if (gate != NULL) {
+        kvt_cond_fini(&gate->cond);
+        kvt_lock_fini(&gate->lock);
+        kvt_free(gate->device->mem, gate, sizeof(*gate));
+    }
+}
+
+static void cpu_gate_raise(struct kvt_gate *gate, uint32_t value)
+{
+    kvt_lock_take(&gate->lock);
+    KVT_ASSERT(value >= gate->value);
+    gate->value = value;
+    kvt_cond_broadcast(&gate->cond);
+    kvt_lock_give(&gate->lock);
+}
+
+/* Runs on a worker: whoever made the gate raises it, in the end, whatever failed. */
+static void gate_pass(struct kvt_gate *gate, uint32_t value)
+{
+    kvt_lock_take(&gate->lock);
+    while (gate->value < value) {
+        (void)kvt_cond_wait(&gate->cond, &gate->lock, UINT64_MAX);
+    }
+    kvt_lock_give(&gate->lock);
+}
+
 /* ---- copies, on the worker ---- */
 
 static void lower_pages_good(_Atomic uint32_t *pages_good, uint32_t ordinal)
@@ -175,21 +238,24 @@ static bool page_begins(struct cpu_device *device, uint32_t ordinal, _Atomic uin
 
 static void run_page_copy(struct cpu_device *device, const struct kvt_page_copy *copy)
 {
-    const uint32_t *block = copy->blocks;
+    struct kvt_kernel_blocks blocks = {
+        .region_base = copy->region_base,
+        .ids = copy->blocks,
+        .count = copy->blocks_per_page,
+        .stride_bytes = copy->block_stride_bytes,
+        .block_bytes = copy->block_bytes,
+    };
     for (uint32_t i = 0; i < copy->page_count; i++) {
-        if (!page_begins(device, i, copy->pages_good, copy->cancelled)) {
+        if (!page_begins(device, copy->first_ordinal + i, copy->pages_good, copy->cancelled)) {
             return;
         }
         unsigned char *page = (unsigned char *)copy->pages[i].addr + copy->page_offset_bytes;
-        for (uint32_t j = 0; j < copy->blocks_per_page; j++) {
-            unsigned char *engine = copy->region_base + *block++ * copy->block_stride_bytes;
-            if (copy->direction == KVT_COPY_TO_ENGINE) {
-                memcpy(engine, page, copy->block_bytes);
-            } else {
-                memcpy(page, engine, copy->block_bytes);
-            }
-            page += copy->block_bytes;
+        if (copy->direction == KVT_COPY_TO_ENGINE) {
+            kvt_ref_scatter(&blocks, page);
+        } else {
+            kvt_ref_gather(&blocks, page);
         }
+        blocks.ids += copy->blocks_per_page;
     }
 }
 
@@ -244,6 +310,9 @@ static void entry_run(struct kvt_stream *stream, struct entry *entry)
         break;
     case ENTRY_WAIT:
         mark_wait(entry->u.mark);
+        break;
+    case ENTRY_GATE:
+        gate_pass(entry->u.gate.gate, entry->u.gate.value);
         break;
     case ENTRY_COPY_PAGES:
         copy_may_start(stream);
@@ -381,6 +450,18 @@ static kvt_status cpu_sync(struct kvt_stream *stream, uint64_t timeout_ns)
         (void)kvt_cond_wait(&stream->cond, &stream->lock, timeout_ns - waited_ns);
     }
     kvt_lock_give(&stream->lock);
+    return status;
+}
+
+static kvt_status cpu_gate_wait(struct kvt_stream *stream, struct kvt_gate *gate, uint32_t value)
+{
+    struct entry *entry;
+    kvt_status status = entry_create(stream->device, ENTRY_GATE, &entry);
+    if (status == KVT_OK) {
+        entry->u.gate.gate = gate;
+        entry->u.gate.value = value;
+        entry_enqueue(stream, entry);
+    }
     return status;
 }
 
@@ -550,6 +631,10 @@ static const struct kvt_device_ops cpu_ops = {
     .call = cpu_call,
     .sync = cpu_sync,
     .event_done = cpu_event_done,
+    .gate_create = cpu_gate_create,
+    .gate_destroy = cpu_gate_destroy,
+    .gate_raise = cpu_gate_raise,
+    .gate_wait = cpu_gate_wait,
     .close = cpu_close,
 };
 

@@ -17,6 +17,7 @@
 
 struct kvt_stream; /* opaque; what the ABI calls `void *stream` */
 struct kvt_event;
+struct kvt_gate; /* a number that the host raises and streams wait for */
 struct kvt_device;
 
 /* One page's place on the cache's side of a copy. */
@@ -35,6 +36,7 @@ enum kvt_copy_direction { KVT_COPY_TO_ENGINE, KVT_COPY_FROM_ENGINE };
  */
 struct kvt_page_copy {
     enum kvt_copy_direction direction;
+    uint32_t first_ordinal; /* of page 0 below, in what pages_good counts */
     uint32_t page_count;
     uint32_t blocks_per_page;
     const struct kvt_page_addr *pages; /* [page_count] */
@@ -79,6 +81,13 @@ struct kvt_device_ops {
     kvt_status (*call)(struct kvt_stream *, void (*fn)(void *), void *arg);
     /* Waits until all that was enqueued has run: [any-thread] may block. ERR_TIMEOUT. */
     kvt_status (*sync)(struct kvt_stream *, uint64_t timeout_ns);
+    /* A gate: 0 when made. create: [any-thread] may block; ERR_NOMEM. destroy: no stream waits for
+     * it any more. raise: to a higher value, [any-thread] no-block. gate_wait enqueues, as the four
+     * above: the stream goes on once the gate stands at `value` or higher. */
+    kvt_status (*gate_create)(struct kvt_device *, struct kvt_gate **out_gate);
+    void (*gate_destroy)(struct kvt_gate *);
+    void (*gate_raise)(struct kvt_gate *, uint32_t value);
+    kvt_status (*gate_wait)(struct kvt_stream *, struct kvt_gate *, uint32_t value);
     /* True when the latest record has happened. [any-thread] no-block. */
     bool (*event_done)(struct kvt_event *);
     void (*close)(struct kvt_device *); /* every stream and event must be destroyed before */
