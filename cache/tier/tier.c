@@ -15,6 +15,9 @@ kvt_status kvt_tier_grow(struct kvt_tier *tier, struct kvt_lock *lock, uint64_t 
     }
     kvt_lock_give(lock);
     void *base = tier->backing.map(tier->backing.ctx, bytes);
+    if (base != NULL && tier->on_map != NULL) {
+        tier->on_map(tier->on_map_ctx, base, bytes);
+    }
     kvt_lock_take(lock);
     kvt_slab_grow_end(tier->slab, base, bytes);
     return base != NULL ? KVT_OK : KVT_ERR_NOMEM;

@@ -1,7 +1,7 @@
 /*
- * The places pages live in: hbm (memory of the device) and host (an arena of memfd chunks).
+ * The places pages live in: hbm (memory of the device), host (an arena of memfd chunks), nvme.
  *
- * A tier is a slab over a backing. nvme comes beside them with its own store.
+ * A tier of memory is a slab over a backing; nvme has a store of its own (nvme.h).
  *
  * Layer 2. Requires: KVT_RANK_CACHE held for everything but open and close.
  */
@@ -13,7 +13,9 @@
 #include "cache/tier/slab.h"
 
 /* From the fastest to the slowest; numbers as KVT_TIER_x of the plug-in ABI. */
-enum { KVT_HBM = 0, KVT_HOST = 1, KVT_TIERS = 2 };
+enum { KVT_HBM = 0, KVT_HOST = 1, KVT_NVME = 2, KVT_TIERS = 3 };
+/* hbm and host are memory: a slab over a backing each. nvme has a store of its own (nvme.h). */
+#define KVT_MEMORY_TIERS 2
 
 struct kvt_tier {
     const char *name;
@@ -25,6 +27,9 @@ struct kvt_tier {
     _Atomic uint32_t next_chunk; /* host: for the memfd's name */
     _Atomic bool huge_pages;     /* host: the latest chunk lies in huge pages */
     _Atomic bool huge_warned;
+    /* Told of each chunk when it was mapped, with no lock held; may block. NULL: nobody. */
+    void (*on_map)(void *ctx, void *base, uint64_t bytes);
+    void *on_map_ctx;
 };
 
 /*
