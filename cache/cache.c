@@ -52,8 +52,8 @@ static kvt_status check_limits(const struct kvt_cache_config *config, char *why,
             return KVT_ERR_INVAL;
         }
     }
-    const uint64_t budgets[KVT_TIERS] = {config->hbm_bytes, config->host_bytes};
-    for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {
+    const uint64_t budgets[KVT_MEMORY_TIERS] = {config->hbm_bytes, config->host_bytes};
+    for (uint32_t tier = 0; tier < KVT_MEMORY_TIERS; tier++) {
         if (budgets[tier] > 0 && budgets[tier] < KVT_CHUNK_ALIGN_BYTES) {
             kvt_why(why, why_bytes,
                     "the %s budget of %llu bytes is below the least, %u: raise it, or set it to 0 "
@@ -62,6 +62,49 @@ static kvt_status check_limits(const struct kvt_cache_config *config, char *why,
                     KVT_CHUNK_ALIGN_BYTES);
             return KVT_ERR_INVAL;
         }
+    }
+    return KVT_OK;
+}
+
+static kvt_status check_stores(const struct kvt_cache_config *config, char *why, size_t why_bytes)
+{
+    const uint32_t known =
+        KVT_CACHE_NVME_OPTIONAL | KVT_CACHE_NVME_THREADS | KVT_CACHE_NVME_BUFFERED;
+    if (config->store_count > KVT_CACHE_STORES_MAX ||
+        (config->store_count > 0 && config->stores == NULL)) {
+        kvt_why(why, why_bytes, "%u nvme stores: give at most %u, and not NULL",
+                config->store_count, KVT_CACHE_STORES_MAX);
+        return KVT_ERR_INVAL;
+    }
+    if ((config->nvme_flags & ~known) != 0) {
+        kvt_why(why, why_bytes, "nvme flags 0x%x are not known", config->nvme_flags);
+        return KVT_ERR_INVAL;
+    }
+    for (uint32_t i = 0; i < config->store_count; i++) {
+        const struct kvt_cache_store *store = &config->stores[i];
+        if (store->folder == NULL || store->folder[0] == '\0') {
+            kvt_why(why, why_bytes, "nvme store %u has no folder", i + 1);
+            return KVT_ERR_INVAL;
+        }
+        if (store->bytes < KVT_CACHE_STORE_BYTES_MIN) {
+            kvt_why(why, why_bytes,
+                    "the nvme store '%s' of %llu bytes is below the least, %llu: raise it",
+                    store->folder, (unsigned long long)store->bytes,
+                    (unsigned long long)KVT_CACHE_STORE_BYTES_MIN);
+            return KVT_ERR_INVAL;
+        }
+    }
+    if (config->store_count > 0 && config->host_bytes == 0) {
+        kvt_why(why, why_bytes,
+                "an nvme tier needs a host tier, which its pages pass through: give the host "
+                "budget some bytes");
+        return KVT_ERR_INVAL;
+    }
+    if (config->admit_policy != NULL && kvt_admit_policy_find(config->admit_policy) == NULL) {
+        kvt_why(why, why_bytes,
+                "there is no admission policy '%s'; try 'through', 'on-evict' or 'second-touch'",
+                config->admit_policy);
+        return KVT_ERR_INVAL;
     }
     return KVT_OK;
 }
@@ -102,7 +145,8 @@ static kvt_status check_config(const struct kvt_cache_config *config, char *why,
                 config->evict_policy);
         return KVT_ERR_INVAL;
     }
-    return check_limits(config, why, why_bytes);
+    kvt_status status = check_limits(config, why, why_bytes);
+    return status == KVT_OK ? check_stores(config, why, why_bytes) : status;
 }
 
 static struct kvt_memory memory_of(const struct kvt_cache_memory *memory)
@@ -148,8 +192,33 @@ static kvt_status plan_of(struct kvt_cache *cache, const struct kvt_cache_config
         .request_ttl_ns = or_default_64(config->request_ttl_ns, KVT_REQUEST_TTL_NS_DEFAULT),
         .seed = kvt_hash_bytes(seed, sizeof(seed)),
         .evict = kvt_evict_policy_find(policy),
+        .admit =
+            kvt_admit_policy_find(config->admit_policy != NULL ? config->admit_policy : "through"),
+        .catalog_program = config->catalog_program,
+        .nvme_read_late_ns = or_default_64(config->read_late_ns, KVT_CACHE_READ_LATE_NS_DEFAULT),
+        .nvme_write_bytes_per_day = config->write_bytes_per_day,
+        .nvme_threads_only = (config->nvme_flags & KVT_CACHE_NVME_THREADS) != 0,
+        .nvme_buffered = (config->nvme_flags & KVT_CACHE_NVME_BUFFERED) != 0,
     };
-    return kvt_plan_create(&plan, &cache->plan, why, why_bytes);
+    struct kvt_nvme_store stores[KVT_CACHE_STORES_MAX];
+    for (uint32_t i = 0; i < config->store_count; i++) {
+        stores[i] = (struct kvt_nvme_store){config->stores[i].folder, config->stores[i].bytes};
+    }
+    plan.stores = stores;
+    plan.store_count = config->store_count;
+    char nvme_why[512] = "";
+    kvt_status status = kvt_plan_create(&plan, &cache->plan, nvme_why, sizeof(nvme_why));
+    if (status != KVT_OK && plan.store_count > 0 &&
+        (config->nvme_flags & KVT_CACHE_NVME_OPTIONAL) != 0) {
+        kvt_log(&cache->log, KVT_LOG_WARNING,
+                "the nvme tier is off, and what it holds is missed: %s", nvme_why);
+        plan.store_count = 0;
+        status = kvt_plan_create(&plan, &cache->plan, nvme_why, sizeof(nvme_why));
+    }
+    if (status != KVT_OK) {
+        kvt_why(why, why_bytes, "%s", nvme_why);
+    }
+    return status;
 }
 
 kvt_status kvt_cache_create(const struct kvt_cache_config *config, struct kvt_cache **out_cache,
@@ -246,6 +315,18 @@ static bool has_tag(const struct kvt_cache_field *fields, size_t field_count, ui
     return false;
 }
 
+/* Whether one more client may be opened, as things are just now. */
+static bool client_free(struct kvt_cache *cache)
+{
+    bool found = false;
+    kvt_lock_take(&cache->lock);
+    for (uint32_t i = 0; !found && i < KVT_CLIENTS_MAX; i++) {
+        found = !cache->clients[i].used;
+    }
+    kvt_lock_give(&cache->lock);
+    return found;
+}
+
 /* form | page tokens | tenant's length | tenant | fields. */
 static kvt_status base_namespace(struct kvt_cache *cache, const char *tenant, size_t tenant_bytes,
                                  const struct kvt_cache_field *fields, size_t field_count,
@@ -289,6 +370,11 @@ kvt_status kvt_cache_client_open(struct kvt_cache *cache, const char *tenant, si
                     required[i]);
             return KVT_ERR_INVAL;
         }
+    }
+    /* Before the namespace is made: that one is never given back. */
+    if (!client_free(cache)) {
+        kvt_why(why, why_bytes, "all %u clients are open: close one", KVT_CLIENTS_MAX);
+        return KVT_ERR_LIMIT;
     }
     struct kvt_canonical base;
     status =
@@ -421,7 +507,7 @@ static kvt_status check_budgets(struct kvt_cache *cache, uint64_t page_bytes, ch
 {
     struct kvt_plan_stats stats;
     kvt_plan_stats(cache->plan, &stats);
-    for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {
+    for (uint32_t tier = 0; tier < KVT_MEMORY_TIERS; tier++) {
         uint64_t budget = stats.tiers[tier].bytes_budget;
         if (budget > 0 && budget < page_bytes) {
             kvt_why(why, why_bytes,
@@ -564,4 +650,21 @@ const char *kvt_cache_policy_summary(uint32_t index)
 {
     const char *name = kvt_cache_policy_name(index);
     return name != NULL ? kvt_evict_policy_find(name)->summary : NULL;
+}
+
+const char *kvt_cache_admit_name(uint32_t index)
+{
+    const struct kvt_admit_ops *const *list = kvt_admit_policy_list();
+    for (uint32_t i = 0; list[i] != NULL; i++) {
+        if (i == index) {
+            return list[i]->name;
+        }
+    }
+    return NULL;
+}
+
+const char *kvt_cache_admit_summary(uint32_t index)
+{
+    const char *name = kvt_cache_admit_name(index);
+    return name != NULL ? kvt_admit_policy_find(name)->summary : NULL;
 }

@@ -11,9 +11,10 @@
 
 struct kvt_client {
     bool used;
-    uint32_t ns;         /* its base namespace */
-    uint64_t group;      /* hash of the tenant */
-    unsigned char *base; /* the base namespace's fields, canonical, before narrowing */
+    uint32_t ns;                   /* its base namespace */
+    uint64_t group;                /* hash of the tenant */
+    uint64_t prefill_tokens_per_s; /* 0: not known */
+    unsigned char *base;           /* the base namespace's fields, canonical, before narrowing */
     size_t base_bytes;
 };
 

@@ -97,6 +97,36 @@ static kvt_status check_blocks(const struct kvt_binding *binding, const uint32_t
 
 /* ---- lookup ---- */
 
+static uint64_t prefill_of(struct kvt_cache *cache, uint32_t client)
+{
+    kvt_lock_take(&cache->lock);
+    uint64_t rate = cache->clients[client - 1].prefill_tokens_per_s;
+    kvt_lock_give(&cache->lock);
+    return rate;
+}
+
+kvt_status kvt_cache_client_prefill(struct kvt_cache *cache, uint32_t client, uint64_t tokens_per_s)
+{
+    kvt_status status = kvt_cache_enter(cache);
+    if (status != KVT_OK) {
+        return status;
+    }
+    kvt_lock_take(&cache->lock);
+    if (client == 0 || client > KVT_CLIENTS_MAX || !cache->clients[client - 1].used) {
+        status = KVT_ERR_STALE;
+    } else {
+        cache->clients[client - 1].prefill_tokens_per_s = tokens_per_s;
+    }
+    kvt_lock_give(&cache->lock);
+    return status;
+}
+
+kvt_status kvt_cache_prefetch(struct kvt_cache *cache, uint32_t client, uint64_t lease)
+{
+    kvt_status status = kvt_cache_enter(cache);
+    return status == KVT_OK ? kvt_plan_prefetch(cache->plan, client, lease) : status;
+}
+
 kvt_status kvt_cache_lookup(struct kvt_cache *cache, const struct kvt_cache_lookup *in,
                             struct kvt_cache_found *out_found)
 {
@@ -137,6 +167,7 @@ kvt_status kvt_cache_lookup(struct kvt_cache *cache, const struct kvt_cache_look
         .own_tokens = in->own_tokens,
         .extras = (const struct kvt_extra *)in->extras,
         .extra_count = (uint32_t)in->extra_count,
+        .prefill_tokens_per_s = prefill_of(cache, in->client),
     };
     struct kvt_plan_found found;
     status = kvt_plan_lookup(cache->plan, &lookup, &found);
@@ -443,6 +474,43 @@ kvt_status kvt_cache_fault_set(struct kvt_cache *cache, uint32_t kind, uint64_t 
     }
 }
 
+kvt_status kvt_cache_drive_fault(struct kvt_cache *cache, uint32_t kind, uint64_t value)
+{
+    kvt_status status = kvt_cache_enter(cache);
+    struct kvt_io_faults *faults = status == KVT_OK ? kvt_plan_drive_faults(cache->plan) : NULL;
+    if (status != KVT_OK || faults == NULL) {
+        return status != KVT_OK ? status : KVT_ERR_UNSUPPORTED;
+    }
+    switch (kind) {
+    case KVT_CACHE_DRIVE_READ_ERRNO:
+        atomic_store(&faults->read_error, (int)value);
+        return KVT_OK;
+    case KVT_CACHE_DRIVE_WRITE_ERRNO:
+        atomic_store(&faults->write_error, (int)value);
+        return KVT_OK;
+    case KVT_CACHE_DRIVE_FLUSH_ERRNO:
+        atomic_store(&faults->flush_error, (int)value);
+        return KVT_OK;
+    case KVT_CACHE_DRIVE_FAIL_AFTER:
+        atomic_store(&faults->fail_after, value);
+        return KVT_OK;
+    case KVT_CACHE_DRIVE_SHORT_BYTES:
+        atomic_store(&faults->short_bytes, value);
+        return KVT_OK;
+    case KVT_CACHE_DRIVE_DELAY_NS:
+        atomic_store(&faults->delay_ns, value);
+        return KVT_OK;
+    case KVT_CACHE_DRIVE_REORDER:
+        atomic_store(&faults->reorder, value != 0);
+        return KVT_OK;
+    case KVT_CACHE_DRIVE_HOLD:
+        atomic_store(&faults->hold, value != 0);
+        return KVT_OK;
+    default:
+        return KVT_ERR_INVAL;
+    }
+}
+
 /* ---- what is visible ---- */
 
 static void fill_tiers(struct kvt_cache_stats *out, const struct kvt_plan_stats *in)
@@ -450,12 +518,50 @@ static void fill_tiers(struct kvt_cache_stats *out, const struct kvt_plan_stats 
     for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {
         out->tokens_delivered[tier] = in->totals.delivered[tier];
         out->tier_pages[tier] = in->index.tier_pages[tier];
+    }
+    for (uint32_t tier = 0; tier < KVT_MEMORY_TIERS; tier++) {
         out->tier_bytes_used[tier] = in->tiers[tier].bytes_used;
         out->tier_bytes_mapped[tier] = in->tiers[tier].bytes_mapped;
         out->tier_bytes_budget[tier] = in->tiers[tier].bytes_budget;
         out->tier_slots_in_transfer[tier] = in->tiers[tier].slots_in_transfer;
     }
     memcpy(out->missed_pages, in->totals.missed_pages, sizeof(out->missed_pages));
+}
+
+static void fill_nvme(struct kvt_cache_stats *out, const struct kvt_plan_stats *in)
+{
+    const struct kvt_nvme_stats *nvme = &in->nvme;
+    if (!in->nvme_there) {
+        return;
+    }
+    out->tier_bytes_used[KVT_NVME] = nvme->bytes_used;
+    out->tier_bytes_mapped[KVT_NVME] = nvme->bytes_mapped;
+    out->tier_bytes_budget[KVT_NVME] = nvme->bytes_budget;
+    out->tier_slots_in_transfer[KVT_NVME] = nvme->slots_reading;
+    out->nvme_state = (uint32_t)nvme->state + 1;
+    out->nvme_uring = strcmp(nvme->io.backend, "uring") == 0;
+    out->nvme_direct = nvme->direct;
+    out->nvme_spill_queue = in->spill_queue;
+    out->nvme_loaded_pages = in->loaded_pages;
+    out->nvme_written_pages = in->spilled_pages;
+    out->nvme_written_bytes = nvme->written_bytes;
+    out->nvme_write_failed_pages = in->spill_failed_pages;
+    out->nvme_read_pages = in->fetched_pages;
+    out->nvme_read_bytes = nvme->read_bytes;
+    out->nvme_read_failed_pages = in->fetch_failed_pages;
+    out->nvme_checksum_failures = nvme->checksum_failures;
+    out->nvme_read_errors = nvme->read_errors;
+    out->nvme_write_errors = nvme->write_errors;
+    out->nvme_reads_late = nvme->reads_late;
+    out->nvme_slots_bad = nvme->slots_bad;
+    out->nvme_lost_pages = in->index.lost_pages;
+    out->nvme_budget_refusals = nvme->budget_refusals;
+    out->nvme_damaged_records = nvme->damaged_records;
+    out->nvme_orphans_dropped = nvme->orphans_dropped;
+    out->nvme_catalog_restarts = nvme->catalog.restarts;
+    out->nvme_read_bytes_per_s = nvme->read_bytes_per_s;
+    out->nvme_too_slow_pages = in->too_slow_pages;
+    out->nvme_promoted_pages = in->promoted_pages;
 }
 
 kvt_status kvt_cache_stats(struct kvt_cache *cache, struct kvt_cache_stats *out_stats)
@@ -503,6 +609,7 @@ kvt_status kvt_cache_stats(struct kvt_cache *cache, struct kvt_cache_stats *out_
         .key_collisions = in.index.key_collisions,
     };
     fill_tiers(out_stats, &in);
+    fill_nvme(out_stats, &in);
     return KVT_OK;
 }
 

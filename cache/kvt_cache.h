@@ -48,7 +48,7 @@ struct kvt_cache_memory {
     void (*free)(void *ctx, void *ptr, size_t bytes);
 };
 
-#define KVT_CACHE_TIERS 2 /* 0 hbm, 1 host */
+#define KVT_CACHE_TIERS 3 /* 0 hbm, 1 host, 2 nvme */
 #define KVT_CACHE_MISS_REASONS 9
 
 /* Named limits and their defaults (0 in the config means the default). */
@@ -68,6 +68,16 @@ struct kvt_cache_memory {
 #define KVT_TOKENS_MAX (UINT64_C(1) << 24)
 #define KVT_CACHE_REGIONS_MAX 4096u
 #define KVT_EXTRAS_MAX 65536u
+#define KVT_CACHE_STORES_MAX 8u
+#define KVT_CACHE_STORE_BYTES_MIN (UINT64_C(8) << 20)
+#define KVT_CACHE_READ_LATE_NS_DEFAULT UINT64_C(5000000000)
+
+/* One folder of the nvme tier, for one drive. It is made, for its owner alone, when it is missing;
+ * bytes is all that it may take there, catalog included. */
+struct kvt_cache_store {
+    const char *folder;
+    uint64_t bytes;
+};
 
 struct kvt_cache_config {
     uint32_t page_tokens; /* tokens of a page */
@@ -83,7 +93,21 @@ struct kvt_cache_config {
     void *log_ctx;
     uint64_t (*now_ns)(void *ctx); /* NULL: CLOCK_MONOTONIC. [any-thread] */
     void *now_ctx;
+    /* nvme: what was saved is found again after a restart, a crash, a power cut. Needs a host tier.
+     * The first folder holds the catalog of all, which a process of its own, kvtier-catalog, keeps.
+     * */
+    const struct kvt_cache_store *stores; /* [store_count]; borrowed for the call */
+    uint32_t store_count;                 /* 0: no such tier */
+    uint32_t nvme_flags;                  /* KVT_CACHE_NVME_x */
+    const char *admit_policy;             /* who may go there; NULL: "through" */
+    const char *catalog_program;          /* path of kvtier-catalog; NULL: looked for */
+    uint64_t read_late_ns;                /* a read that takes longer is given up; 0: default */
+    uint64_t write_bytes_per_day;         /* wear budget; 0: none */
 };
+#define KVT_CACHE_NVME_OPTIONAL                                                                    \
+    1u                            /* a store that cannot be opened is a warning, and no such tier */
+#define KVT_CACHE_NVME_THREADS 2u /* never io_uring */
+#define KVT_CACHE_NVME_BUFFERED 4u /* through the page cache: for tests */
 
 /* On failure `why` holds one sentence that names what was wrong and what to do. INVAL, NOMEM.
  * May block. */
@@ -114,6 +138,11 @@ kvt_status kvt_cache_client_open(struct kvt_cache *cache, const char *tenant, si
                                  uint32_t *out_client, char *why, size_t why_bytes) KVT_MUST_CHECK;
 /* Takes back its leases, requests and finished jobs. STALE. */
 kvt_status kvt_cache_client_close(struct kvt_cache *cache, uint32_t client) KVT_MUST_CHECK;
+
+/* What this client computes a prompt at, tokens a second, so that the cache knows when loading from
+ * a drive does not pay. 0: not known, everything is loaded. STALE. */
+kvt_status kvt_cache_client_prefill(struct kvt_cache *cache, uint32_t client, uint64_t tokens_per_s)
+    KVT_MUST_CHECK;
 
 /* ---- engine memory ---- */
 
@@ -172,6 +201,9 @@ kvt_status kvt_cache_release(struct kvt_cache *cache, uint32_t client, uint64_t 
 /* KVT_OK while this client holds the lease, STALE otherwise. */
 kvt_status kvt_cache_lease_check(struct kvt_cache *cache, uint32_t client, uint64_t lease)
     KVT_MUST_CHECK;
+/* Begin to bring up what a lease has on nvme, before a restore asks for it. STALE, AGAIN, NOMEM. */
+kvt_status kvt_cache_prefetch(struct kvt_cache *cache, uint32_t client, uint64_t lease)
+    KVT_MUST_CHECK;
 /* Close a request's account and release its lease. Poll its restores before: what
  * ends later is in no account. STALE, INVAL. */
 kvt_status kvt_cache_report(struct kvt_cache *cache, uint32_t client, uint64_t request_id,
@@ -214,7 +246,8 @@ struct kvt_cache_result {
     uint64_t bytes_moved;
 };
 
-/* out_job may be NULL when detached. INVAL, STALE, AGAIN, NOMEM, DEVICE, PROCESS. */
+/* out_job may be NULL when detached. INVAL, STALE, AGAIN, NOMEM, DEVICE, PROCESS; and a save LIMIT,
+ * where its fields name a namespace and no more can be had. */
 kvt_status kvt_cache_restore(struct kvt_cache *cache, const struct kvt_cache_restore *restore,
                              uint64_t *out_job) KVT_MUST_CHECK;
 kvt_status kvt_cache_save(struct kvt_cache *cache, const struct kvt_cache_save *save,
@@ -225,7 +258,9 @@ kvt_status kvt_cache_poll(struct kvt_cache *cache, uint32_t client, uint64_t job
 kvt_status kvt_cache_wait_region(struct kvt_cache *cache, uint32_t client, uint64_t job,
                                  uint32_t region, void *stream) KVT_MUST_CHECK;
 kvt_status kvt_cache_cancel(struct kvt_cache *cache, uint32_t client, uint64_t job) KVT_MUST_CHECK;
-/* Wait for the saves submitted so far; for everything in flight. TIMEOUT. */
+/* Wait for the saves submitted so far, and, with an nvme tier, until everything that is in memory
+ * is there too, durably (whatever the admission policy says); IO when the drive takes no writes.
+ * quiesce: wait for everything in flight. TIMEOUT. */
 kvt_status kvt_cache_flush(struct kvt_cache *cache, uint64_t timeout_ns) KVT_MUST_CHECK;
 kvt_status kvt_cache_quiesce(struct kvt_cache *cache, uint64_t timeout_ns) KVT_MUST_CHECK;
 
@@ -270,6 +305,22 @@ struct kvt_cache_stats {
     uint64_t jobs_running, jobs_failed;
     uint64_t limit_leases_hit, limit_jobs_hit, limit_requests_hit, limit_pages_hit;
     uint64_t key_collisions;
+    /* nvme */
+    uint32_t nvme_state;        /* 0: no such tier; 1: works; 2: takes no writes; 3: off */
+    uint32_t nvme_uring;        /* 1: io_uring, 0: threads */
+    uint32_t nvme_direct;       /* 1: past the page cache */
+    uint32_t nvme_spill_queue;  /* edges that wait to be written */
+    uint64_t nvme_loaded_pages; /* known from the catalog at the start */
+    uint64_t nvme_written_pages, nvme_written_bytes, nvme_write_failed_pages;
+    uint64_t nvme_read_pages, nvme_read_bytes, nvme_read_failed_pages;
+    uint64_t nvme_checksum_failures, nvme_read_errors, nvme_write_errors, nvme_reads_late;
+    uint64_t nvme_slots_bad, nvme_lost_pages; /* set aside; in the tree with no place left */
+    uint64_t nvme_budget_refusals;            /* writes put off by the wear budget */
+    uint64_t nvme_damaged_records, nvme_orphans_dropped;
+    uint64_t nvme_catalog_restarts;
+    uint64_t nvme_read_bytes_per_s; /* as measured */
+    uint64_t nvme_too_slow_pages;   /* found there, and left: computing is faster */
+    uint64_t nvme_promoted_pages;
 };
 kvt_status kvt_cache_stats(struct kvt_cache *cache, struct kvt_cache_stats *out_stats)
     KVT_MUST_CHECK;
@@ -280,6 +331,20 @@ kvt_status kvt_cache_check(struct kvt_cache *cache, char *why, size_t why_bytes)
 /* NULL-terminated lists of eviction policies, for help texts; summary NULL when unknown. */
 const char *kvt_cache_policy_name(uint32_t index);
 const char *kvt_cache_policy_summary(uint32_t index);
+/* ... and of admission policies. */
+const char *kvt_cache_admit_name(uint32_t index);
+const char *kvt_cache_admit_summary(uint32_t index);
+/* Tests only: what the drive does next. kind: KVT_CACHE_DRIVE_x. UNSUPPORTED without nvme. */
+#define KVT_CACHE_DRIVE_READ_ERRNO 1u
+#define KVT_CACHE_DRIVE_WRITE_ERRNO 2u
+#define KVT_CACHE_DRIVE_FLUSH_ERRNO 3u
+#define KVT_CACHE_DRIVE_FAIL_AFTER 4u
+#define KVT_CACHE_DRIVE_SHORT_BYTES 5u
+#define KVT_CACHE_DRIVE_DELAY_NS 6u
+#define KVT_CACHE_DRIVE_REORDER 7u
+#define KVT_CACHE_DRIVE_HOLD 8u
+kvt_status kvt_cache_drive_fault(struct kvt_cache *cache, uint32_t kind, uint64_t value)
+    KVT_MUST_CHECK;
 
 #ifdef __cplusplus
 }

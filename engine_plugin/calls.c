@@ -20,6 +20,9 @@ static kvt_status lookup(kvt_engine *engine, const kvt_lookup *given, kvt_lookup
         return KVT_ERR_INVAL;
     }
     kvt_status status = kvt_abi_take(&in, sizeof(in), given);
+    if (status == KVT_OK && in.reserved0 != 0) {
+        status = KVT_ERR_INVAL;
+    }
     if (status == KVT_OK) {
         status = kvt_abi_can_give(out_result); /* before a lease is taken */
     }
@@ -79,6 +82,9 @@ static kvt_status lease_import(kvt_engine *engine, const kvt_lease_token *given,
         return KVT_ERR_INVAL;
     }
     kvt_status status = kvt_abi_take(&token, sizeof(token), given);
+    if (status == KVT_OK && token.reserved0 != 0) {
+        status = KVT_ERR_INVAL;
+    }
     if (status != KVT_OK) {
         return status;
     }
@@ -196,6 +202,9 @@ static kvt_status report(kvt_engine *engine, const kvt_report *given)
         return KVT_ERR_INVAL;
     }
     kvt_status status = kvt_abi_take(&in, sizeof(in), given);
+    if (status == KVT_OK && in.reserved0 != 0) {
+        status = KVT_ERR_INVAL;
+    }
     return status == KVT_OK ? kvt_cache_report(engine->cache, engine->client, in.request_id,
                                                in.prompt_tokens, in.own_tokens, in.computed_tokens)
                             : status;
@@ -203,11 +212,20 @@ static kvt_status report(kvt_engine *engine, const kvt_report *given)
 
 static kvt_status hint(kvt_engine *engine, uint32_t kind, const void *data, uint64_t bytes)
 {
-    (void)engine;
-    (void)kind;
-    (void)data;
-    (void)bytes;
-    return KVT_ERR_UNSUPPORTED;
+    uint64_t value = 0;
+    if (engine == NULL) {
+        return KVT_ERR_INVAL;
+    }
+    if (kind != KVT_HINT_PREFILL_RATE && kind != KVT_HINT_PREFETCH) {
+        return KVT_ERR_UNSUPPORTED;
+    }
+    if (data == NULL || bytes != sizeof(value)) {
+        return KVT_ERR_INVAL;
+    }
+    memcpy(&value, data, sizeof(value));
+    return kind == KVT_HINT_PREFETCH
+               ? kvt_cache_prefetch(engine->cache, engine->client, value)
+               : kvt_cache_client_prefill(engine->cache, engine->client, value);
 }
 
 static kvt_status flush(kvt_engine *engine, uint64_t timeout_ns)
@@ -257,6 +275,13 @@ static void stats_from(kvt_stats *out, const struct kvt_cache_stats *in)
     out->limit_pages_hit = in->limit_pages_hit;
     out->key_collisions = in->key_collisions;
     out->huge_pages = in->huge_pages;
+    out->nvme_state = in->nvme_state;
+    out->nvme_loaded_pages = in->nvme_loaded_pages;
+    out->nvme_written_bytes = in->nvme_written_bytes;
+    out->nvme_read_bytes = in->nvme_read_bytes;
+    out->nvme_checksum_failures = in->nvme_checksum_failures;
+    out->nvme_errors = in->nvme_read_errors + in->nvme_write_errors + in->nvme_reads_late;
+    out->nvme_too_slow_pages = in->nvme_too_slow_pages;
 }
 
 static kvt_status stats(kvt_engine *engine, kvt_stats *out_stats)

@@ -77,13 +77,14 @@ typedef struct kvt_host {
     uint64_t caps_offered;
     uint64_t caps_required; /* of the plug-in */
     void *ctx;
-    /* Optional. One line, UTF-8, not terminated; level 1 error .. 4 debug. Called from any thread,
-     * with no lock held; must not call back into the plug-in. */
+    /* log, alloc, free and now_ns are called from any thread, the plug-in's own too, and must not
+     * call back into the plug-in: alloc, free and now_ns run while it holds locks. */
+    /* Optional. One line, UTF-8, not terminated; level 1 error .. 4 debug. No lock is held. */
     void (*log)(void *ctx, int32_t level, const char *line, uint64_t line_bytes);
-    /* Optional, both or none: memory for everything but page pools. Any thread. */
+    /* Optional, both or none: memory for everything but page pools. */
     void *(*alloc)(void *ctx, uint64_t bytes);
     void (*free)(void *ctx, void *ptr, uint64_t bytes);
-    /* Optional: a monotonic clock in ns, for tests that drive time by hand. Any thread. */
+    /* Optional: a monotonic clock in ns, for tests that drive time by hand. */
     uint64_t (*now_ns)(void *ctx);
     /* Optional: extensions of the host by name; NULL when unknown. */
     const void *(*get_extension)(void *ctx, const char *id);
@@ -149,12 +150,22 @@ typedef struct kvt_open_config {
     uint64_t lease_ttl_ns;    /* an unused lease expires after this; 0: 60 s */
     const char *evict_policy; /* NULL with 0 bytes: "lru" */
     uint64_t evict_policy_bytes;
-    uint64_t flags; /* 0; unknown bits are refused */
+    uint64_t flags; /* KVT_OPEN_x; unknown bits are refused */
+    /* The nvme tier of an embedded cache: "FOLDER:SIZE", several (one a drive) separated by ';'.
+     * SIZE takes K, M, G, T. A folder is made, for its owner alone, when it is missing. NULL with 0
+     * bytes: no such tier. Needs a host tier, and the program kvtier-catalog. */
+    const char *nvme;
+    uint64_t nvme_bytes;
+    const char *admit_policy; /* who goes to nvme; NULL with 0 bytes: "through" */
+    uint64_t admit_policy_bytes;
+    uint64_t nvme_write_bytes_per_day; /* wear budget; 0: none */
 } kvt_open_config;
+/* A store that cannot be opened is a warning, and the cache does without it. */
+#define KVT_OPEN_NVME_OPTIONAL (UINT64_C(1) << 0)
 /* clang-format off */
 #define KVT_OPEN_CONFIG_INIT                                                                      \
     {(uint32_t)sizeof(kvt_open_config), KVT_OPEN_MAGIC, NULL, 0, KVT_ROLE_BOTH, 0, 1, 0, NULL, 0, \
-     NULL, 0, 0, 0, 0, NULL, 0, 0}
+     NULL, 0, 0, 0, 0, NULL, 0, 0, NULL, 0, NULL, 0, 0}
 /* clang-format on */
 
 /* ---- binding: where a rank's KV lives ---- */
@@ -366,8 +377,24 @@ typedef struct kvt_stats {
     uint64_t limit_pages_hit;
     uint64_t key_collisions; /* hash said yes, tokens said no */
     uint64_t huge_pages;     /* 1: the host arena lies in huge pages */
+    /* nvme */
+    uint64_t nvme_state;        /* 0: no such tier; 1: works; 2: takes no writes; 3: off */
+    uint64_t nvme_loaded_pages; /* known from an earlier run */
+    uint64_t nvme_written_bytes;
+    uint64_t nvme_read_bytes;
+    uint64_t nvme_checksum_failures; /* content that was wrong: missed, never delivered */
+    uint64_t nvme_errors;            /* reads and writes that the drive refused or did not end */
+    uint64_t nvme_too_slow_pages;    /* found there, and left: computing is faster */
 } kvt_stats;
 /* Filled to the caller's struct_size; fields that the plug-in does not know are zero. */
+
+/* ---- hints ---- */
+
+/* data: a uint64_t, what this engine computes a prompt at now, in tokens a second (0: not known).
+ * The cache then leaves on a drive what is computed faster than it is loaded. */
+#define KVT_HINT_PREFILL_RATE 1u
+/* data: a uint64_t, a lease: its pages will be restored soon, bring them up from the drive. */
+#define KVT_HINT_PREFETCH 2u
 
 /* ---- the table ---- */
 
@@ -421,7 +448,8 @@ typedef struct kvt_plugin_entry {
      */
     kvt_status (*restore)(kvt_engine *, const kvt_restore *, uint64_t *out_job);
     /* Start saving the whole pages of a prompt prefix; what the cache already has is not copied.
-     * Errors as restore. [any-thread] no-block.                                     Since 0.1 */
+     * Errors as restore, and LIMIT (its fields name one more namespace than there can be).
+     * [any-thread] no-block.                                                        Since 0.1 */
     kvt_status (*save)(kvt_engine *, const kvt_save *, uint64_t *out_job);
     /*
      * Ask for a job's outcome, waiting at most timeout_ns. KVT_OK with state RUNNING or DONE; a
@@ -442,9 +470,11 @@ typedef struct kvt_plugin_entry {
      * not known, INVAL when the numbers cannot be. Poll the request's restores to DONE before:
      * what ends later is in no account. [any-thread] no-block.                      Since 0.1 */
     kvt_status (*report)(kvt_engine *, const kvt_report *);
-    /* Session hints; UNSUPPORTED in this version. [any-thread] no-block.            Since 0.1 */
+    /* Tell the cache something, KVT_HINT_x. UNSUPPORTED for kinds it does not know; INVAL for data
+     * that is not what the kind says; STALE. [any-thread] no-block.                 Since 0.1 */
     kvt_status (*hint)(kvt_engine *, uint32_t kind, const void *data, uint64_t bytes);
-    /* Wait until every save submitted before is held (or has failed). TIMEOUT.
+    /* Wait until every save submitted before is held (or has failed); with an nvme tier, until all
+     * that is in memory is there too, durably. TIMEOUT; IO when the drive takes no writes.
      * [any-thread] may-block.                                                       Since 0.1 */
     kvt_status (*flush)(kvt_engine *, uint64_t timeout_ns);
     /* [any-thread] no-block.                                                        Since 0.1 */

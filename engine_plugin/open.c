@@ -58,6 +58,10 @@ static kvt_status check_host(const kvt_host *given, kvt_host *out_host, char *wh
     memset(out_host, 0, sizeof(*out_host));
     memcpy(out_host, given,
            given->struct_size < sizeof(*out_host) ? given->struct_size : sizeof(*out_host));
+    if (out_host->reserved0 != 0) {
+        kvt_abi_why(why, why_bytes, "the host's reserved0 is not zero: use KVT_HOST_INIT");
+        return KVT_ERR_INVAL;
+    }
     uint64_t unknown = out_host->caps_required & ~KVT_PLUGIN_CAPS;
     if (unknown != 0) {
         kvt_abi_why(why, why_bytes,
@@ -122,7 +126,7 @@ static kvt_status check_config(const kvt_open_config *given, kvt_open_config *ou
                     "the config struct was not initialised: use KVT_OPEN_CONFIG_INIT");
         return KVT_ERR_INVAL;
     }
-    if (out_config->flags != 0) {
+    if ((out_config->flags & ~KVT_OPEN_NVME_OPTIONAL) != 0) {
         kvt_abi_why(why, why_bytes, "flags 0x%llx are not known to this plug-in",
                     (unsigned long long)out_config->flags);
         return KVT_ERR_UNSUPPORTED;
@@ -133,18 +137,38 @@ static kvt_status check_config(const kvt_open_config *given, kvt_open_config *ou
 
 /* ---- opening ---- */
 
+/* A policy's name with a zero behind it; `name` holds the default before. */
+static kvt_status take_policy(const char *given, uint64_t bytes, const char *kind, char *name,
+                              char *why, uint64_t why_bytes)
+{
+    if (bytes > POLICY_NAME_BYTES_MAX || (given == NULL && bytes > 0)) {
+        kvt_abi_why(why, why_bytes, "the %s policy's name is NULL or too long", kind);
+        return KVT_ERR_INVAL;
+    }
+    if (bytes > 0) {
+        memcpy(name, given, bytes);
+        name[bytes] = '\0';
+    }
+    return KVT_OK;
+}
+
 static kvt_status create_cache(kvt_engine *engine, const kvt_open_config *config, char *why,
                                uint64_t why_bytes)
 {
     char policy[POLICY_NAME_BYTES_MAX + 1] = "lru";
-    if (config->evict_policy_bytes > POLICY_NAME_BYTES_MAX ||
-        (config->evict_policy == NULL && config->evict_policy_bytes > 0)) {
-        kvt_abi_why(why, why_bytes, "the eviction policy's name is NULL or too long");
-        return KVT_ERR_INVAL;
+    char admit[POLICY_NAME_BYTES_MAX + 1] = "through";
+    struct kvt_stores stores;
+    kvt_status status = take_policy(config->evict_policy, config->evict_policy_bytes, "eviction",
+                                    policy, why, why_bytes);
+    if (status == KVT_OK) {
+        status = take_policy(config->admit_policy, config->admit_policy_bytes, "admission", admit,
+                             why, why_bytes);
     }
-    if (config->evict_policy_bytes > 0) {
-        memcpy(policy, config->evict_policy, config->evict_policy_bytes);
-        policy[config->evict_policy_bytes] = '\0';
+    if (status == KVT_OK) {
+        status = kvt_stores_parse(config->nvme, config->nvme_bytes, &stores, why, why_bytes);
+    }
+    if (status != KVT_OK) {
+        return status;
     }
     struct kvt_cache_config cache = {
         .page_tokens = config->page_tokens,
@@ -157,6 +181,11 @@ static kvt_status create_cache(kvt_engine *engine, const kvt_open_config *config
         .log_ctx = &engine->host,
         .now_ns = engine->host.now_ns,
         .now_ctx = engine->host.ctx,
+        .stores = stores.stores,
+        .store_count = stores.count,
+        .nvme_flags = (config->flags & KVT_OPEN_NVME_OPTIONAL) != 0 ? KVT_CACHE_NVME_OPTIONAL : 0,
+        .admit_policy = admit,
+        .write_bytes_per_day = config->nvme_write_bytes_per_day,
     };
     return kvt_cache_create(&cache, &engine->cache, why, (size_t)why_bytes);
 }
@@ -292,6 +321,11 @@ static kvt_status take_regions(const kvt_layout *layout, struct kvt_cache_region
                         "one group",
                         (unsigned long long)i, region.memory_kind, region.group);
             return KVT_ERR_UNSUPPORTED;
+        }
+        if (region.reserved0 != 0) {
+            kvt_abi_why(why, why_bytes, "region %llu: reserved0 is not zero",
+                        (unsigned long long)i);
+            return KVT_ERR_INVAL;
         }
         out_regions[i] = (struct kvt_cache_region){
             .base = (void *)(uintptr_t)region.base,

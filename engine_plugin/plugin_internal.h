@@ -7,7 +7,7 @@
 
 #define KVT_PLUGIN_CAPS                                                                            \
     (KVT_CAP_CPU_DEVICE | KVT_CAP_REGION_WAIT | KVT_CAP_EXTRA_KEYS | KVT_CAP_HBM_TIER |            \
-     KVT_CAP_HOST_TIER)
+     KVT_CAP_HOST_TIER | KVT_CAP_NVME_TIER)
 
 struct kvt_engine {
     kvt_host host; /* a copy, zero where the host's is shorter */
@@ -36,6 +36,16 @@ void kvt_abi_why(char *why, uint64_t why_bytes, const char *format, ...)
 /* The ABI's fields as the cache's; `out` has room for KVT_FIELDS_MAX. INVAL. */
 kvt_status kvt_abi_fields(const kvt_field *fields, uint64_t field_count,
                           struct kvt_cache_field *out_fields) KVT_MUST_CHECK;
+
+/* stores.c: "FOLDER:SIZE;FOLDER:SIZE". INVAL, with a sentence. */
+#define KVT_STORES_TEXT_BYTES_MAX 8192u
+struct kvt_stores {
+    struct kvt_cache_store stores[KVT_CACHE_STORES_MAX]; /* point into text */
+    uint32_t count;
+    char text[KVT_STORES_TEXT_BYTES_MAX];
+};
+kvt_status kvt_stores_parse(const char *text, uint64_t bytes, struct kvt_stores *out_stores,
+                            char *why, uint64_t why_bytes) KVT_MUST_CHECK;
 
 /* open.c */
 kvt_status kvt_plugin_open(const kvt_host *, const kvt_open_config *, kvt_engine **, char *why,

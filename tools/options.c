@@ -171,7 +171,8 @@ static void value_name(const struct kvt_option *option, char *out_text, size_t b
 {
     static const char *const names[] = {
         [KVT_OPTION_FLAG] = "",           [KVT_OPTION_COUNT] = "N", [KVT_OPTION_SIZE] = "SIZE",
-        [KVT_OPTION_PERCENT] = "PERCENT", [KVT_OPTION_CHOICE] = "", [KVT_OPTION_TEXT] = "TEXT"};
+        [KVT_OPTION_PERCENT] = "PERCENT", [KVT_OPTION_CHOICE] = "", [KVT_OPTION_TEXT] = "TEXT",
+        [KVT_OPTION_LIST] = "TEXT"};
     if (option->value != NULL || option->kind != KVT_OPTION_CHOICE) {
         (void)snprintf(out_text, bytes, "%s",
                        option->value != NULL ? option->value : names[option->kind]);
@@ -273,6 +274,18 @@ static bool take_choice(const struct kvt_command_line *line, const struct kvt_op
     return false;
 }
 
+static bool take_listed(const struct kvt_command_line *line, const struct kvt_option *option,
+                        const char *value, struct kvt_option_list *list)
+{
+    if (list->count == KVT_OPTION_LIST_MAX) {
+        kvt_usage_error(line->command, "--%s can be given at most %u times", option->name,
+                        KVT_OPTION_LIST_MAX);
+        return false;
+    }
+    list->texts[list->count++] = value;
+    return true;
+}
+
 /* Stores a value; says what is wrong and returns false when it cannot be one. */
 static bool take_value(const struct kvt_command_line *line, const struct kvt_option *option,
                        const char *value, void *values)
@@ -304,9 +317,13 @@ static bool take_value(const struct kvt_command_line *line, const struct kvt_opt
     case KVT_OPTION_CHOICE:
         return take_choice(line, option, value, place);
     case KVT_OPTION_TEXT:
+    case KVT_OPTION_LIST:
         if (value[0] == '\0') {
             kvt_usage_error(line->command, "--%s needs a value that is not empty", option->name);
             return false;
+        }
+        if (option->kind == KVT_OPTION_LIST) {
+            return take_listed(line, option, value, place);
         }
         *(const char **)place = value;
         return true;

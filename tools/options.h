@@ -2,7 +2,7 @@
  * Command lines: a table of options gives both the parser and the help.
  *
  * `--name VALUE` and `--name=VALUE`; options and operands in any order; `--` ends the options; an
- * option given twice counts as given last. What is wrong is one sentence on standard error that
+ * option given twice counts as given last, unless it is a list. What is wrong is one sentence on standard error that
  * names the option and says what is allowed.
  */
 #ifndef KVT_OPTIONS_H
@@ -18,7 +18,14 @@ enum kvt_option_kind {
     KVT_OPTION_SIZE,    /* bytes: a whole number, alone or with K, M, G or T */
     KVT_OPTION_PERCENT, /* up to two decimals; the value is hundredths of a percent, min..max */
     KVT_OPTION_CHOICE,  /* one of `choices`; the value is its index */
-    KVT_OPTION_TEXT     /* anything but nothing; borrowed from argv */
+    KVT_OPTION_TEXT,    /* anything but nothing; borrowed from argv */
+    KVT_OPTION_LIST     /* the same, and may be given again: every one counts */
+};
+
+#define KVT_OPTION_LIST_MAX 8u
+struct kvt_option_list {
+    const char *texts[KVT_OPTION_LIST_MAX];
+    uint32_t count;
 };
 
 struct kvt_option {
@@ -26,8 +33,8 @@ struct kvt_option {
     enum kvt_option_kind kind;
     const char *value; /* what the help calls the value; NULL: N, SIZE, PERCENT, the choices */
     const char *help;  /* a sentence without a full stop, the default in brackets at its end */
-    /* Where the value lies in the caller's struct: a bool for FLAG, a const char * for TEXT, else a
-     * uint64_t. What is not given keeps what the caller put there; KVT_NOT_GIVEN is a good way to
+    /* Where the value lies in the caller's struct: a bool for FLAG, a const char * for TEXT, a
+     * kvt_option_list for LIST, else a uint64_t. What is not given keeps what the caller put there; KVT_NOT_GIVEN is a good way to
      * tell. */
     size_t at;
     uint64_t min, max;          /* COUNT, PERCENT; max 0: no limit */
@@ -67,6 +74,12 @@ struct kvt_option {
     {                                                                                              \
         .name = (n), .kind = KVT_OPTION_TEXT, .at = KVT_OPTION_AT(of, field, const char *),        \
         .value = (called), .help = (h)                                                             \
+    }
+
+#define KVT_OPT_LIST(n, of, field, called, h)                                                      \
+    {                                                                                              \
+        .name = (n), .kind = KVT_OPTION_LIST,                                                      \
+        .at = KVT_OPTION_AT(of, field, struct kvt_option_list), .value = (called), .help = (h)     \
     }
 
 /* What a command takes. */

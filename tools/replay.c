@@ -26,6 +26,7 @@
 #define BUDGET_HUNDREDTHS_MAX 10000000U
 
 static const char *const only_names[] = {"with", "without", "both", NULL};
+static const char *const baseline_names[] = {"none", "memory", NULL};
 static const char *const speed_names[] = {"max", "trace", NULL};
 static const char *const control_names[] = {"none", "foreign-page", "same-page", NULL};
 
@@ -38,7 +39,10 @@ struct arguments {
     uint64_t sessions, concurrency, threads, seed;
     uint64_t block_tokens, page_tokens, output_tokens, context_tokens;
     uint64_t hbm_bytes, host_bytes, budget_hundredths;
-    const char *plugin_path, *evict_policy;
+    const char *plugin_path, *evict_policy, *admit_policy;
+    struct kvt_option_list nvme;
+    uint64_t baseline;
+    bool load_always;
     bool json, quiet;
 };
 
@@ -69,6 +73,17 @@ static const struct kvt_option options[] = {
     KVT_OPT_COUNT("context", struct arguments, context_tokens, 2, CONTEXT_TOKENS_MAX,
                   "longest prompt and output; a longer one ends its session, and is counted "
                   "(16384)"),
+    KVT_OPT_LIST(
+        "nvme", struct arguments, nvme, "DIR:SIZE",
+        "keep pages in this folder too, at most SIZE bytes of it; what an earlier run left "
+        "there is found again; once for each drive (no such tier)"),
+    KVT_OPT_TEXT("admit", struct arguments, admit_policy, "POLICY",
+                 "who goes to nvme: through, on-evict or second-touch (the plug-in's default)"),
+    KVT_OPT_FLAG("load-always", struct arguments, load_always,
+                 "load from nvme also what is computed faster"),
+    KVT_OPT_CHOICE("baseline", struct arguments, baseline, baseline_names,
+                   "what the half without is without: a cache (none), or its nvme tier (memory) "
+                   "(none)"),
     KVT_OPT_TEXT("plugin", struct arguments, plugin_path, "PATH",
                  "the cache's plug-in (" PLUGIN_NAME " beside the program, or in " PLUGIN_INSTALLED
                  " from there)"),
@@ -134,7 +149,26 @@ static char *plugin_of_program(void)
     return installed;
 }
 
-static void fill_plan(const struct arguments *a, const char *trace_path,
+/* The stores as the plug-in takes them: one text, separated by ';'. malloc'd; NULL: none. False when
+ * there is no memory. */
+static bool join_stores(const struct kvt_option_list *list, char **out_text)
+{
+    size_t bytes = 0;
+    *out_text = NULL;
+    for (uint32_t i = 0; i < list->count; i++) {
+        bytes += strlen(list->texts[i]) + 1;
+    }
+    char *text = bytes > 0 ? malloc(bytes) : NULL;
+    size_t used = 0;
+    for (uint32_t i = 0; text != NULL && i < list->count; i++) {
+        used +=
+            (size_t)snprintf(text + used, bytes - used, "%s%s", i > 0 ? ";" : "", list->texts[i]);
+    }
+    *out_text = text;
+    return bytes == 0 || text != NULL;
+}
+
+static void fill_plan(const struct arguments *a, const char *trace_path, const char *nvme,
                       const struct kvt_replay_engine *engine, struct kvt_replay_plan *plan)
 {
     const char *slash = strrchr(trace_path, '/');
@@ -164,6 +198,10 @@ static void fill_plan(const struct arguments *a, const char *trace_path,
         .host_given = a->host_bytes != KVT_NOT_GIVEN,
         .plugin_path = a->plugin_path,
         .evict_policy = a->evict_policy,
+        .nvme = nvme,
+        .admit_policy = a->admit_policy,
+        .baseline = (enum kvt_replay_baseline)a->baseline,
+        .load_always = a->load_always,
         .json = a->json,
         .quiet = a->quiet,
     };
@@ -192,6 +230,12 @@ static int check_arguments(const struct kvt_replay_plan *plan)
 {
     if (plan->control != KVT_CONTROL_NONE && plan->only != KVT_REPLAY_BOTH) {
         kvt_usage_error(COMMAND, "--control compares both halves: it needs --only both");
+        return KVT_EXIT_USAGE;
+    }
+    if (plan->nvme == NULL &&
+        (plan->admit_policy != NULL || plan->load_always || plan->baseline != KVT_BASELINE_NONE)) {
+        kvt_usage_error(COMMAND, "--admit, --load-always and --baseline memory are about an nvme "
+                                 "tier: give --nvme too");
         return KVT_EXIT_USAGE;
     }
     if (plan->page_tokens % plan->block_tokens != 0) {
@@ -428,11 +472,18 @@ int kvt_replay_main(const struct kvt_replay_engine *const *engines, int argc, ch
         arguments.plugin_path = own_plugin;
     }
     struct kvt_replay_plan plan;
-    fill_plan(&arguments, trace_path, engine, &plan);
-    int exit_status = check_arguments(&plan);
+    char *nvme = NULL;
+    int exit_status = KVT_EXIT_FAILED;
+    if (!join_stores(&arguments.nvme, &nvme)) {
+        kvt_command_error(COMMAND, "memory could not be had for the names of the stores");
+    } else {
+        fill_plan(&arguments, trace_path, nvme, engine, &plan);
+        exit_status = check_arguments(&plan);
+    }
     if (exit_status == KVT_EXIT_DONE) {
         exit_status = replay_trace(&plan, trace_path);
     }
+    free(nvme);
     free(own_plugin);
     return exit_status;
 }

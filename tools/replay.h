@@ -32,6 +32,8 @@ struct kvt_replay_engine {
 };
 
 enum kvt_replay_only { KVT_REPLAY_WITH, KVT_REPLAY_WITHOUT, KVT_REPLAY_BOTH };
+/* What the half "without" is without: any cache, or the nvme tier. */
+enum kvt_replay_baseline { KVT_BASELINE_NONE, KVT_BASELINE_MEMORY };
 enum kvt_replay_speed { KVT_REPLAY_MAX, KVT_REPLAY_TRACE };
 enum kvt_replay_control { KVT_CONTROL_NONE, KVT_CONTROL_FOREIGN_PAGE, KVT_CONTROL_SAME_PAGE };
 
@@ -58,6 +60,9 @@ struct kvt_replay_plan {
     uint64_t hbm_bytes, host_bytes;
     bool hbm_given, host_given;
     const char *plugin_path, *evict_policy;
+    const char *nvme, *admit_policy; /* NULL: no such tier; the plug-in's choice */
+    enum kvt_replay_baseline baseline;
+    bool load_always;
     bool json, quiet;
 };
 

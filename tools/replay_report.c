@@ -268,6 +268,17 @@ static void print_cache(const struct kvt_replay_half *with,
     printf("\npages              saved %" PRIu64 ", demoted %" PRIu64 ", evicted %" PRIu64
            ", held %" PRIu64 "\n",
            stats->saved_pages, stats->demoted_pages, stats->evicted_pages, stats->pages);
+    if (stats->nvme_state != 0) {
+        char written[KVT_SIZE_TEXT_BYTES], read[KVT_SIZE_TEXT_BYTES];
+        kvt_size_text(stats->nvme_written_bytes, written);
+        kvt_size_text(stats->nvme_read_bytes, read);
+        printf("nvme               written %s, restored %s, known before %" PRIu64
+               " pages, too slow %" PRIu64 " pages, checksum failures %" PRIu64 ", errors %" PRIu64
+               "%s\n",
+               written, read, stats->nvme_loaded_pages, stats->nvme_too_slow_pages,
+               stats->nvme_checksum_failures, stats->nvme_errors,
+               stats->nvme_state == 1 ? "" : " (DEGRADED)");
+    }
     printf("missed pages       ");
     bool any = false;
     for (uint32_t r = 0; r < MISS_NAMES; r++) {
@@ -291,7 +302,8 @@ void kvt_replay_print_table(const struct kvt_replay_plan *plan,
 {
     const struct kvt_replay_summary *a = &verdict->without;
     const struct kvt_replay_summary *b = &verdict->with;
-    printf("\n%-30s %14s %14s %9s\n", "", "without", "with", "ratio");
+    printf("\n%-30s %14s %14s %9s\n", "",
+           plan->baseline == KVT_BASELINE_MEMORY ? "without nvme" : "without", "with", "ratio");
     print_row("time to first token, p50, ms", a->has_times, a->ttft_ms_p50, b->has_times,
               b->ttft_ms_p50, ttft_ratio(verdict, a->ttft_ms_p50, b->ttft_ms_p50), 1);
     print_row("                     p95", a->has_times, a->ttft_ms_p95, b->has_times,
@@ -383,6 +395,13 @@ static void put_cache(json_t *object, const struct kvt_replay_half *with,
     put_number(object, "saved_pages", stats->saved_pages, good);
     put_number(object, "restored_pages", stats->restored_pages, good);
     put_number(object, "failed_jobs", stats->jobs_failed, good);
+    put_number(object, "nvme_state", stats->nvme_state, good);
+    put_number(object, "nvme_written_bytes", stats->nvme_written_bytes, good);
+    put_number(object, "nvme_restored_bytes", stats->nvme_read_bytes, good);
+    put_number(object, "nvme_loaded_pages", stats->nvme_loaded_pages, good);
+    put_number(object, "nvme_too_slow_pages", stats->nvme_too_slow_pages, good);
+    put_number(object, "nvme_checksum_failures", stats->nvme_checksum_failures, good);
+    put_number(object, "nvme_errors", stats->nvme_errors, good);
     put(object, "missed_pages", missed, good);
 }
 
@@ -393,6 +412,8 @@ static void put_plan(json_t *root, const struct kvt_replay_plan *plan, bool *goo
     put(root, "engine", json_string(plan->engine->name), good);
     put(root, "speed", json_string(plan->speed == KVT_REPLAY_TRACE ? "trace" : "max"), good);
     put(root, "control", json_string(controls[plan->control]), good);
+    put(root, "baseline", json_string(plan->baseline == KVT_BASELINE_MEMORY ? "memory" : "none"),
+        good);
     put_number(root, "concurrency", plan->concurrency, good);
     put_number(root, "block_tokens", plan->block_tokens, good);
     put_number(root, "output_tokens", plan->output_tokens, good);

@@ -332,11 +332,16 @@ static void fill_config(const struct kvt_replay_plan *plan, bool with_cache,
                                           .output_tokens = plan->output_tokens,
                                           .page_tokens = plan->page_tokens,
                                           .log = plan->quiet ? NULL : print_log};
-    if (with_cache) {
+    if (with_cache || plan->baseline == KVT_BASELINE_MEMORY) {
         out_config->plugin_path = plan->plugin_path;
         out_config->hbm_bytes = plan->hbm_bytes;
         out_config->host_bytes = plan->host_bytes;
         out_config->evict_policy = plan->evict_policy;
+    }
+    if (with_cache) {
+        out_config->nvme = plan->nvme;
+        out_config->admit_policy = plan->admit_policy;
+        out_config->load_always = plan->load_always;
         out_config->control_foreign_page = plan->control == KVT_CONTROL_FOREIGN_PAGE;
         out_config->control_same_page = plan->control == KVT_CONTROL_SAME_PAGE;
     }

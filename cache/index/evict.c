@@ -31,7 +31,11 @@ kvt_status kvt_index_pages(const struct kvt_index *index, uint64_t handle, uint3
 struct kvt_place kvt_page_place(const struct kvt_index *index, uint32_t page, uint32_t tier,
                                 uint32_t shard)
 {
-    return page_at(index, page)->places[(size_t)tier * index->config.shards + shard];
+    const struct page *record = page_at(index, page);
+    const struct kvt_place nowhere = {0, 0};
+    return page_in_tier(index, record, tier)
+               ? record->places[(size_t)tier * index->config.shards + shard]
+               : nowhere;
 }
 
 uint64_t kvt_page_slot_bytes(const struct kvt_index *index, uint32_t page)
@@ -80,12 +84,14 @@ void kvt_index_touch(struct kvt_index *index, uint64_t handle, uint32_t owner)
 }
 
 /* The last page of an edge leaves the cache. */
-static void drop_last_page(struct kvt_index *index, uint32_t node_number)
+void kvt_page_drop_last(struct kvt_index *index, uint32_t node_number)
 {
     struct node *node = node_at(index, node_number);
     uint32_t number = node->pages[node->page_count - 1];
     struct page *page = page_at(index, number);
+    KVT_ASSERT(page->busy == 0);
     kvt_node_count_page(index, node_number, kvt_page_tiers(index, page), -1);
+    page->node = KVT_NODE_NONE;
     node->page_count--;
     index->page_count--;
     index->evicted_pages++;
@@ -108,7 +114,7 @@ static uint32_t trim(struct kvt_index *index, uint32_t node_number, uint32_t tie
         if (node->page_count == 1) {
             kvt_node_unlink(index, node_number); /* while it still has its first page's hash */
         }
-        drop_last_page(index, node_number);
+        kvt_page_drop_last(index, node_number);
         dropped++;
     }
     if (node->page_count == 0) {

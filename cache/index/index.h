@@ -88,6 +88,8 @@ struct kvt_index_config {
     const struct kvt_evict_ops *evict;
     /* The page leaves the cache: free its places (out of `places`, [tier][shard]). */
     void (*on_drop)(void *ctx, const struct kvt_key *key, const struct kvt_place *places);
+    /* The page loses one place and stays: free it. Needed by what is declared under "nvme" only. */
+    void (*on_strip)(void *ctx, uint32_t tier, struct kvt_place place);
     void *ctx;
 };
 
@@ -108,6 +110,12 @@ kvt_status kvt_index_namespace(struct kvt_index *, const void *canonical, size_t
  * INVAL. */
 kvt_status kvt_index_namespace_bytes(struct kvt_index *, uint32_t ns, uint64_t slot_bytes)
     KVT_MUST_CHECK;
+/* The slot bytes of a namespace's pages, 0 while nobody has said. */
+uint64_t kvt_index_slot_bytes(const struct kvt_index *, uint32_t ns);
+/* What a namespace is; borrowed from the index, for as long as it lives. */
+void kvt_index_namespace_get(const struct kvt_index *, uint32_t ns, const void **out_canonical,
+                             uint32_t *out_canonical_bytes, uint64_t *out_group,
+                             uint64_t *out_slot_bytes);
 /* The longest match of the prompt in any other namespace of the same group, in pages; looks at no
  * more than KVT_OTHER_NAMESPACES_MAX of them. */
 #define KVT_OTHER_NAMESPACES_MAX 8u
@@ -218,8 +226,101 @@ uint32_t kvt_index_evict(struct kvt_index *, uint32_t tier, uint32_t count);
 uint32_t kvt_index_demotable(struct kvt_index *, uint32_t tier, uint32_t count,
                              uint32_t *out_pages);
 
+/*
+ * ---- nvme ----
+ *
+ * A page goes to nvme only behind all that comes before it, and leaves it only after all that
+ * continues it there: so the pages of an edge that nvme has, or is writing, are its first ones, and
+ * every prefix found after a restart is whole. In memory a page that nvme has may come and go in
+ * any order. One shard only, so far.
+ *
+ * A page whose last place failed its check is lost: it stays in the tree while something holds it,
+ * matches end before it, and a save of the same tokens gives it a place again.
+ */
+
+struct kvt_loaded_page {
+    const uint32_t *tokens; /* [page_tokens] */
+    const struct kvt_extra *extras;
+    uint32_t extra_count;
+    struct kvt_place place;
+};
+/* Enter a page behind the page `before` (KVT_PAGE_NONE: the namespace's first). INVAL: the tree has
+ * it already; NOMEM, LIMIT. Finish with load_end(), which gives back what was reserved ahead. */
+kvt_status kvt_index_load_page(struct kvt_index *, uint32_t ns, uint32_t before,
+                               const struct kvt_loaded_page *, uint32_t *out_page) KVT_MUST_CHECK;
+void kvt_index_load_end(struct kvt_index *);
+
+/* Pages of the tree that continue a leased match of exactly from_page pages along this prompt, at
+ * most `count`: their records. Lost ones too. */
+uint32_t kvt_index_pages_behind(struct kvt_index *, uint64_t lease, uint32_t owner,
+                                const struct kvt_prompt *, uint32_t from_page, uint32_t count,
+                                uint32_t *out_pages);
+/* How many of a match's first pages all lie in memory. */
+uint32_t kvt_index_memory_pages(const struct kvt_index *, const struct kvt_match *);
+/* A match as runs of pages that lie in memory or do not, from the start. 0 when more than `max`. */
+struct kvt_segment {
+    uint32_t pages;
+    bool memory;
+};
+uint32_t kvt_index_segments(const struct kvt_index *, const struct kvt_match *,
+                            struct kvt_segment *out_segments, uint32_t max);
+
+/* A number of the caller's: what brings this page up just now (0: nothing). */
+uint16_t kvt_page_fetch(const struct kvt_index *, uint32_t page);
+void kvt_page_set_fetch(struct kvt_index *, uint32_t page, uint16_t fetch);
+/* Count a delivery; how often, up to 255. */
+uint32_t kvt_page_use(struct kvt_index *, uint32_t page);
+uint32_t kvt_page_uses(const struct kvt_index *, uint32_t page);
+uint32_t kvt_page_node(const struct kvt_index *, uint32_t page);
+const struct kvt_key *kvt_page_key(const struct kvt_index *, uint32_t page);
+
+/* nvme may have this page. False when it has, or is writing it. */
+bool kvt_page_admit(struct kvt_index *, uint32_t page);
+/* Ask for each page of an edge that nvme does not have; the number admitted. */
+uint32_t kvt_index_admit_edge(struct kvt_index *, uint32_t node,
+                              bool (*admit)(void *ctx, uint32_t uses), void *ctx);
+/* Admit all pages of the next edge, in the order of numbers behind `after` (0: from the start),
+ * that has some in memory that could be written; its number, or KVT_NODE_NONE. */
+uint32_t kvt_index_next_unwritten(struct kvt_index *, uint32_t after);
+/* A mark on an edge: it is in the caller's queue. True when it was not (queue); when it was, and
+ * the edge still is one (unqueue). */
+bool kvt_index_queue(struct kvt_index *, uint32_t node);
+bool kvt_index_unqueue(struct kvt_index *, uint32_t node);
+/* The first edges of the host tier's ranking, worst first, that nvme does not have all of. */
+uint32_t kvt_index_cold_unwritten(struct kvt_index *, uint32_t max, uint32_t *out_nodes);
+
+struct kvt_unwritten {
+    uint32_t *pages; /* the caller's, for `max` */
+    uint32_t ns;
+    uint32_t before;                /* the page before the first, KVT_PAGE_NONE */
+    const uint32_t *tokens;         /* of the first page on; good until the tree changes */
+    const struct kvt_extra *extras; /* of the first page */
+    uint32_t extra_count;
+};
+/* The next pages that must be written so that this edge's admitted pages are on nvme: of the
+ * topmost edge above it, or of itself. They lie in memory and nothing moves them. */
+uint32_t kvt_index_unwritten(struct kvt_index *, uint32_t node, uint32_t max,
+                             struct kvt_unwritten *out);
+/* The place a page has on nvme or is being written to. */
+struct kvt_place kvt_page_nvme_name(const struct kvt_index *, uint32_t page);
+/* While it is written a page is busy, and its place is not one that it has. */
+void kvt_page_write_begin(struct kvt_index *, uint32_t page, struct kvt_place place);
+void kvt_page_write_end(struct kvt_index *, uint32_t page, bool durable);
+
+/* Free up to `count` pages' places in a tier of memory (KVT_TIERS: in any), worst first: a page
+ * that nvme has loses them, another leaves the cache, as kvt_index_evict() would have it; one that
+ * is admitted to nvme only when nothing else can go. The number freed. */
+uint32_t kvt_index_shed(struct kvt_index *, uint32_t tier, uint32_t count);
+/* Free up to `count` places on nvme, worst first: a page that is in memory stays there. */
+uint32_t kvt_index_nvme_room(struct kvt_index *, uint32_t count);
+/* What nvme holds of this page is wrong: it, and all that continues it, loses its place there. */
+void kvt_index_lose(struct kvt_index *, uint32_t page);
+/* Lost pages that nothing holds any more leave the tree. Slow when there are any. */
+uint32_t kvt_index_drop_lost(struct kvt_index *);
+
 struct kvt_index_stats {
     uint64_t pages, pages_max, nodes, namespaces;
+    uint64_t lost_pages;            /* in the tree with no place left */
     uint64_t tier_pages[KVT_TIERS]; /* a page in two tiers counts in both */
     uint64_t evicted_pages;
     uint64_t key_collisions; /* the hash said yes, the tokens said no */

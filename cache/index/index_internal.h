@@ -25,11 +25,19 @@ struct table {
 
 struct page {
     struct kvt_key key;
-    uint32_t node;
+    uint32_t node; /* KVT_NODE_NONE: the record is free */
     uint16_t busy;
+    uint16_t fetch; /* the caller's number of what brings it up just now; 0: nothing does */
+    uint8_t uses;   /* times it was delivered, as far as it is counted */
+    uint8_t flags;  /* PAGE_x */
     uint16_t unused;
     struct kvt_place places[]; /* [tier][shard] */
 };
+
+/* NVMe may have it, when it comes to that. */
+#define PAGE_ADMITTED 1u
+/* It is being written: its nvme place is reserved, and is not one that it has. */
+#define PAGE_WRITING 2u
 
 struct node {
     uint32_t parent; /* or the next free node */
@@ -47,6 +55,7 @@ struct node {
     struct kvt_extra *extras; /* of the first page */
     uint32_t extra_count;
     bool used;
+    bool queued; /* see kvt_index_queue() */
 };
 
 struct lease {
@@ -90,6 +99,7 @@ struct kvt_index {
     uint32_t lease_free, lease_count;
     uint64_t leased_pages;
     uint64_t page_count, evicted_pages, key_collisions;
+    uint64_t lost_pages; /* in the tree, with no place left */
     uint64_t tier_pages[KVT_TIERS];
 };
 
@@ -127,7 +137,13 @@ static inline const uint32_t *prompt_at(const struct kvt_index *index,
 static inline bool page_in_tier(const struct kvt_index *index, const struct page *page,
                                 uint32_t tier)
 {
-    return kvt_place_is(page->places[(size_t)tier * index->config.shards]);
+    return kvt_place_is(page->places[(size_t)tier * index->config.shards]) &&
+           (tier != KVT_NVME || (page->flags & PAGE_WRITING) == 0);
+}
+
+static inline bool page_in_memory(const struct kvt_index *index, const struct page *page)
+{
+    return page_in_tier(index, page, KVT_HBM) || page_in_tier(index, page, KVT_HOST);
 }
 
 /* The tiers that hold the page, as bits; the fastest is the lowest bit. */
@@ -148,12 +164,27 @@ uint32_t kvt_node_find_child(struct kvt_index *, uint32_t parent, const uint32_t
 /* Cut the first `at` pages of `node` off into a new node above it. */
 kvt_status kvt_node_split(struct kvt_index *, uint32_t node, uint32_t at, uint32_t *out_upper)
     KVT_MUST_CHECK;
-/* A page that lies in `tiers` (bits, not 0) joins (sign +1) or leaves (-1) the node's counts. A
- * node is ranked by a tier's policy while it has pages there or in a faster tier: those may come
- * down, and must then stand where their last use puts them. */
+/* A page that lies in `tiers` (bits; 0: it is lost) joins (sign +1) or leaves (-1) the node's
+ * counts. A node is ranked by a tier's policy while it has pages there or in a faster tier: those
+ * may come down, and must then stand where their last use puts them. */
 void kvt_node_count_page(struct kvt_index *, uint32_t node, uint32_t tiers, int sign);
 /* Pages of this edge that a lease, or a child, holds: none beyond may leave. */
 uint32_t kvt_node_pinned(const struct kvt_index *, const struct node *);
+
+/* evict.c: the last page of an edge leaves the cache; the node's arrays are not shrunk. */
+void kvt_page_drop_last(struct kvt_index *, uint32_t node);
+
+/* tree.c: the first page on the way from the root to here that has no place left: what is found
+ * ends before it. Changes node, offset, pages. */
+void kvt_match_end_before_lost(const struct kvt_index *, struct kvt_match *);
+
+/* Walk on from a leased match of exactly from_page pages; how many pages more agree, and where that
+ * ends. */
+uint32_t kvt_index_walk_behind(struct kvt_index *, uint64_t lease, uint32_t owner,
+                               const struct kvt_prompt *, uint32_t from_page, uint32_t count,
+                               uint32_t *out_node);
+/* Give back what the node's arrays have beyond its pages. */
+void kvt_node_fit(struct kvt_index *, struct node *);
 
 /* lease.c */
 struct lease *kvt_lease_find(const struct kvt_index *, uint64_t handle, uint32_t owner);

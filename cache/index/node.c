@@ -77,6 +77,10 @@ void kvt_node_count_page(struct kvt_index *index, uint32_t number, uint32_t tier
     const struct kvt_evict_ops *ops = index->config.evict;
     struct node *node = node_at(index, number);
     uint32_t change = (uint32_t)sign; /* wraps for -1, as meant */
+    if (tiers == 0) {
+        index->lost_pages += (uint64_t)(int64_t)sign;
+        return;
+    }
     uint32_t fastest = fastest_of(tiers);
     node->fastest_pages[fastest] += change;
     for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {
@@ -168,6 +172,13 @@ void kvt_node_shrink(struct kvt_index *index, struct node *node)
 {
     if (node->page_count <= node->page_cap / 2) {
         /* Without memory for the smaller block the larger one stays: nothing is lost. */
+        (void)set_capacity(index, node, node->page_count);
+    }
+}
+
+void kvt_node_fit(struct kvt_index *index, struct node *node)
+{
+    if (node->page_count < node->page_cap) {
         (void)set_capacity(index, node, node->page_count);
     }
 }
@@ -322,6 +333,9 @@ static void split_counts(struct kvt_index *index, uint32_t lower_number, uint32_
         struct page *page = page_at(index, upper->pages[i]);
         uint32_t tiers = kvt_page_tiers(index, page);
         page->node = upper_number;
+        if (tiers == 0) {
+            continue;
+        }
         upper->fastest_pages[fastest_of(tiers)]++;
         lower->fastest_pages[fastest_of(tiers)]--;
         for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {

@@ -210,5 +210,6 @@ void kvt_index_stats(const struct kvt_index *index, struct kvt_index_stats *out_
         .bytes = index->bytes,
         .token_bytes = index->token_bytes,
     };
+    out_stats->lost_pages = index->lost_pages;
     memcpy(out_stats->tier_pages, index->tier_pages, sizeof(out_stats->tier_pages));
 }

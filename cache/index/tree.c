@@ -55,6 +55,22 @@ kvt_status kvt_index_namespace_bytes(struct kvt_index *index, uint32_t ns, uint6
     return entry->slot_bytes == slot_bytes ? KVT_OK : KVT_ERR_INVAL;
 }
 
+uint64_t kvt_index_slot_bytes(const struct kvt_index *index, uint32_t ns)
+{
+    return index->namespaces[ns].slot_bytes;
+}
+
+void kvt_index_namespace_get(const struct kvt_index *index, uint32_t ns, const void **out_canonical,
+                             uint32_t *out_canonical_bytes, uint64_t *out_group,
+                             uint64_t *out_slot_bytes)
+{
+    const struct ns_entry *entry = &index->namespaces[ns];
+    *out_canonical = entry->canonical;
+    *out_canonical_bytes = (uint32_t)entry->canonical_bytes;
+    *out_group = entry->group;
+    *out_slot_bytes = entry->slot_bytes;
+}
+
 uint32_t kvt_index_match_elsewhere(struct kvt_index *index, uint32_t ns,
                                    const struct kvt_prompt *prompt)
 {
@@ -177,6 +193,48 @@ static void walk_down(struct kvt_index *index, const struct kvt_prompt *prompt, 
     }
 }
 
+void kvt_match_end_before_lost(const struct kvt_index *index, struct kvt_match *match)
+{
+    uint32_t passed = match->offset;
+    uint32_t at = match->node;
+    while (at != KVT_NODE_NONE) {
+        const struct node *node = node_at(index, at);
+        uint32_t placed = 0;
+        for (uint32_t t = 0; t < KVT_TIERS; t++) {
+            placed += node->fastest_pages[t];
+        }
+        for (uint32_t i = 0; placed < node->page_count && i < passed; i++) {
+            if (kvt_page_tiers(index, page_at(index, node->pages[i])) == 0) {
+                match->node = i > 0 ? at : node->parent;
+                match->offset = i > 0 ? i : node_at(index, node->parent)->page_count;
+                match->pages = node->depth + i;
+                break;
+            }
+        }
+        at = node->parent;
+        passed = UINT32_MAX;
+        if (at != KVT_NODE_NONE) {
+            passed = node_at(index, at)->page_count;
+        }
+    }
+}
+
+/* Page by page, from where the match ends up to the root. */
+static void count_tiers(const struct kvt_index *index, struct kvt_match *match)
+{
+    uint32_t passed = match->offset;
+    memset(match->tier_pages, 0, sizeof(match->tier_pages));
+    for (uint32_t at = match->node; at != KVT_NODE_NONE;) {
+        const struct node *node = node_at(index, at);
+        for (uint32_t i = 0; i < passed; i++) {
+            uint32_t tiers = kvt_page_tiers(index, page_at(index, node->pages[i]));
+            match->tier_pages[__builtin_ctz(tiers)]++;
+        }
+        at = node->parent;
+        passed = at != KVT_NODE_NONE ? node_at(index, at)->page_count : 0;
+    }
+}
+
 void kvt_index_match(struct kvt_index *index, uint32_t ns, const struct kvt_prompt *prompt,
                      struct kvt_match *out_match)
 {
@@ -187,6 +245,13 @@ void kvt_index_match(struct kvt_index *index, uint32_t ns, const struct kvt_prom
     out_match->offset = walk.offset;
     out_match->pages = walk.pages;
     out_match->diverged = walk.diverged;
+    if (index->lost_pages > 0) {
+        kvt_match_end_before_lost(index, out_match);
+    }
+    if (out_match->pages < walk.pages) {
+        count_tiers(index, out_match);
+        return;
+    }
     /* Edges passed whole were counted by their sums; a last edge that was not, page by page. */
     const struct node *node = node_at(index, walk.node);
     for (uint32_t i = 0; walk.offset < node->page_count && i < walk.offset; i++) {
@@ -378,4 +443,92 @@ kvt_status kvt_index_insert(struct kvt_index *index, uint64_t handle, uint32_t o
                             pages + (walk.pages - from_page), out_inserted);
     }
     return status;
+}
+
+uint32_t kvt_index_walk_behind(struct kvt_index *index, uint64_t handle, uint32_t owner,
+                               const struct kvt_prompt *prompt, uint32_t from_page, uint32_t count,
+                               uint32_t *out_node)
+{
+    const struct lease *lease = kvt_lease_find(index, handle, owner);
+    KVT_ASSERT(lease != NULL);
+    struct walk walk = {.node = lease->node, .offset = lease->offset};
+    walk.pages = node_at(index, lease->node)->depth + lease->offset;
+    KVT_ASSERT(walk.pages == from_page);
+    struct kvt_prompt until = *prompt;
+    until.pages = from_page + count;
+    walk_down(index, &until, &walk, NULL);
+    *out_node = walk.node;
+    return walk.pages - from_page;
+}
+
+/* ---- loading ---- */
+
+/* Where the page that follows `before` stands: behind it. */
+static struct walk walk_behind(const struct kvt_index *index, uint32_t ns, uint32_t before)
+{
+    if (before == KVT_PAGE_NONE) {
+        return (struct walk){.node = index->namespaces[ns].root};
+    }
+    uint32_t number = page_at(index, before)->node;
+    const struct node *node = node_at(index, number);
+    /* Nearly always the last one: pages come in the order in which they were written. */
+    uint32_t at = node->page_count - 1;
+    while (node->pages[at] != before) {
+        KVT_ASSERT(at > 0);
+        at--;
+    }
+    return (struct walk){.node = number, .offset = at + 1, .pages = node->depth + at + 1};
+}
+
+/* Room ahead, so that a long edge is not copied for each of its pages. */
+static void reserve_ahead(struct kvt_index *index, const struct walk *walk)
+{
+    struct node *node = node_at(index, walk->node);
+    uint32_t edge_max = KVT_EDGE_TOKENS_MAX / index->config.page_tokens;
+    if (walk->offset == node->page_count && node->page_count == node->page_cap &&
+        node->page_count > 0) {
+        uint32_t cap = node->page_cap > edge_max / 2 ? edge_max : node->page_cap * 2;
+        kvt_status status = kvt_node_reserve(index, node, cap);
+        (void)status; /* without memory for all of it the edge grows page by page */
+    }
+}
+
+kvt_status kvt_index_load_page(struct kvt_index *index, uint32_t ns, uint32_t before,
+                               const struct kvt_loaded_page *in, uint32_t *out_page)
+{
+    const uint32_t page_tokens = index->config.page_tokens;
+    struct walk walk = walk_behind(index, ns, before);
+    struct kvt_match at = {.ns = ns, .node = walk.node, .offset = walk.offset, .pages = walk.pages};
+    const struct node *node = node_at(index, walk.node);
+    bool inside = walk.offset < node->page_count;
+    if (inside ? in->extra_count == 0 && memcmp(node->tokens + (size_t)walk.offset * page_tokens,
+                                                in->tokens, page_tokens * sizeof(uint32_t)) == 0
+               : node->first_child != KVT_NODE_NONE &&
+                     kvt_node_find_child(index, walk.node, in->tokens, in->extras,
+                                         in->extra_count) != KVT_NODE_NONE) {
+        return KVT_ERR_INVAL; /* the tree has it */
+    }
+    struct kvt_key key = kvt_index_match_key(index, &at); /* before the edge is split */
+    reserve_ahead(index, &walk);
+    uint32_t number = KVT_NODE_NONE;
+    bool is_new = false;
+    kvt_status status = edge_for(index, &walk, 1, in->extras, in->extra_count, &number, &is_new);
+    if (status != KVT_OK) {
+        return status;
+    }
+    struct kvt_new_page page = {.tier = KVT_NVME, .places = &in->place};
+    uint32_t inserted = 0;
+    status = edge_append(index, number, &key, in->tokens, 1, &page, &inserted);
+    if (status != KVT_OK) {
+        if (is_new) {
+            kvt_node_destroy(index, number);
+        }
+        return status;
+    }
+    if (is_new) {
+        kvt_node_link(index, number);
+    }
+    struct node *edge = node_at(index, number);
+    *out_page = edge->pages[edge->page_count - 1];
+    return KVT_OK;
 }

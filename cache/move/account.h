@@ -43,6 +43,7 @@ struct kvt_request {
     uint32_t pages_first, pages_delivered; /* pages first .. delivered - 1 were, without a gap */
     uint32_t pages_failed;                 /* asked of a restore and not delivered */
     uint64_t tier_tokens[KVT_TIERS];
+    uint32_t cut_pages;                   /* behind its lease: nvme has them, not worth loading */
     uint32_t missing[KVT_MISSED_REASONS]; /* of the pages behind the match */
 };
 

@@ -84,9 +84,15 @@ kvt_status kvt_exec_bind(struct kvt_exec *exec, const struct kvt_exec_region *re
     if (status != KVT_OK) {
         goto undo_restore_stream;
     }
+    status = ops->stream_create(exec->device, &binding->gated_stream);
+    if (status != KVT_OK) {
+        goto undo_save_stream;
+    }
     *out_binding = binding;
     return KVT_OK;
 
+undo_save_stream:
+    ops->stream_destroy(binding->save_stream);
 undo_restore_stream:
     ops->stream_destroy(binding->restore_stream);
 undo_regions:
@@ -104,15 +110,21 @@ void kvt_exec_unbind(struct kvt_binding *binding)
     struct kvt_exec *exec = binding->exec;
     exec->device->ops->stream_destroy(binding->restore_stream);
     exec->device->ops->stream_destroy(binding->save_stream);
+    exec->device->ops->stream_destroy(binding->gated_stream);
     kvt_free(exec->mem, binding->regions, binding->region_count * sizeof(*binding->regions));
     kvt_free(exec->mem, binding, sizeof(*binding));
 }
 
 /* ---- jobs ---- */
 
+static bool is_move(const struct kvt_exec_job *job)
+{
+    return job->kind == KVT_EXEC_MOVE || job->kind == KVT_EXEC_STAGE;
+}
+
 static uint32_t event_count(const struct kvt_exec_job *job)
 {
-    return job->kind == KVT_EXEC_MOVE ? 0 : job->binding->region_count;
+    return is_move(job) ? 0 : job->binding->region_count;
 }
 
 void kvt_exec_job_fini(struct kvt_exec_job *job)
@@ -126,9 +138,13 @@ void kvt_exec_job_fini(struct kvt_exec_job *job)
     if (job->start != NULL) {
         ops->event_destroy(job->start);
     }
+    if (job->gate != NULL) {
+        ops->gate_destroy(job->gate);
+    }
     kvt_free(job->exec->mem, job->events, event_count(job) * sizeof(struct kvt_event *));
     job->events = NULL;
     job->start = NULL;
+    job->gate = NULL;
 }
 
 /* Everything a job needs before its first copy is enqueued: nothing has happened if this fails. */
@@ -139,14 +155,15 @@ static kvt_status job_prepare(struct kvt_exec *exec, struct kvt_exec_job *job)
     job->status = KVT_OK;
     job->events = NULL;
     job->start = NULL;
+    job->gate = NULL;
     job->unsignalled = false;
-    atomic_store(&job->pages_good, job->page_count);
-    if (job->kind == KVT_EXEC_MOVE) {
+    if (is_move(job)) {
         job->stream = exec->move_stream;
         return KVT_OK;
     }
-    job->stream =
-        job->kind == KVT_EXEC_RESTORE ? job->binding->restore_stream : job->binding->save_stream;
+    job->stream = job->kind == KVT_EXEC_SAVE ? job->binding->save_stream
+                  : job->step_count > 0      ? job->binding->gated_stream
+                                             : job->binding->restore_stream;
     job->events = kvt_calloc(exec->mem, event_count(job), sizeof(*job->events));
     kvt_status status = job->events != NULL ? KVT_OK : KVT_ERR_NOMEM;
     for (uint32_t i = 0; status == KVT_OK && i < event_count(job); i++) {
@@ -154,6 +171,9 @@ static kvt_status job_prepare(struct kvt_exec *exec, struct kvt_exec_job *job)
     }
     if (status == KVT_OK) {
         status = ops->event_create(exec->device, &job->start);
+    }
+    if (status == KVT_OK && job->step_count > 0) {
+        status = ops->gate_create(exec->device, &job->gate);
     }
     if (status == KVT_OK) {
         status = ops->record(job->start, job->after);
@@ -167,25 +187,29 @@ static kvt_status job_prepare(struct kvt_exec *exec, struct kvt_exec_job *job)
     return status;
 }
 
-static kvt_status enqueue_regions(struct kvt_exec *exec, struct kvt_exec_job *job)
+/* Copy all regions of pages first .. first + count - 1. Events are recorded with the last pages. */
+static kvt_status enqueue_pages(struct kvt_exec *exec, struct kvt_exec_job *job, uint32_t first,
+                                uint32_t count)
 {
     const struct kvt_binding *binding = job->binding;
     struct kvt_page_copy copy = {
         .direction = job->kind == KVT_EXEC_RESTORE ? KVT_COPY_TO_ENGINE : KVT_COPY_FROM_ENGINE,
-        .page_count = job->page_count,
+        .first_ordinal = first,
+        .page_count = count,
         .blocks_per_page = binding->blocks_per_page,
-        .pages = job->pages,
-        .blocks = job->blocks,
+        .pages = job->pages + first,
+        .blocks = job->blocks + (size_t)first * binding->blocks_per_page,
         .pages_good = &job->pages_good,
         .cancelled = &job->cancelled,
     };
+    bool last = first + count == job->page_count;
     for (uint32_t i = 0; i < binding->region_count; i++) {
         const struct kvt_exec_region *region = &binding->regions[i];
         copy.region_base = region->base;
         copy.block_bytes = region->block_bytes;
         copy.block_stride_bytes = region->stride_bytes;
         kvt_status status = exec->device->ops->copy_pages(job->stream, &copy);
-        if (status == KVT_OK) {
+        if (status == KVT_OK && last) {
             status = exec->device->ops->record(job->events[i], job->stream);
         }
         if (status != KVT_OK) {
@@ -194,6 +218,25 @@ static kvt_status enqueue_regions(struct kvt_exec *exec, struct kvt_exec_job *jo
         copy.page_offset_bytes += region->block_bytes * binding->blocks_per_page;
     }
     return KVT_OK;
+}
+
+static kvt_status enqueue_regions(struct kvt_exec *exec, struct kvt_exec_job *job)
+{
+    if (job->step_count == 0) {
+        return enqueue_pages(exec, job, 0, job->page_count);
+    }
+    kvt_status status = KVT_OK;
+    uint32_t first = 0;
+    for (uint32_t i = 0; status == KVT_OK && i < job->step_count; i++) {
+        if (job->steps[i].gated) {
+            status = exec->device->ops->gate_wait(job->stream, job->gate, i + 1);
+        }
+        if (status == KVT_OK) {
+            status = enqueue_pages(exec, job, first, job->steps[i].page_count);
+        }
+        first += job->steps[i].page_count;
+    }
+    return status;
 }
 
 static kvt_status enqueue_move(struct kvt_exec *exec, struct kvt_exec_job *job)
@@ -232,7 +275,7 @@ kvt_status kvt_exec_submit(struct kvt_exec *exec, struct kvt_exec_job *job)
     if (status != KVT_OK) {
         return status;
     }
-    status = job->kind == KVT_EXEC_MOVE ? enqueue_move(exec, job) : enqueue_regions(exec, job);
+    status = is_move(job) ? enqueue_move(exec, job) : enqueue_regions(exec, job);
     if (status != KVT_OK) {
         /* Some copies may be under way: the job must still come out, with nothing good in it. */
         job->status = status;
@@ -252,10 +295,22 @@ kvt_status kvt_exec_submit(struct kvt_exec *exec, struct kvt_exec_job *job)
 kvt_status kvt_exec_wait_region(struct kvt_exec_job *job, uint32_t region,
                                 struct kvt_stream *stream)
 {
-    if (job->kind == KVT_EXEC_MOVE || region >= job->binding->region_count) {
+    if (is_move(job) || region >= job->binding->region_count) {
         return KVT_ERR_INVAL;
     }
     return job->exec->device->ops->wait(stream, job->events[region]);
+}
+
+void kvt_exec_open_gate(struct kvt_exec_job *job, uint32_t value)
+{
+    job->exec->device->ops->gate_raise(job->gate, value);
+}
+
+void kvt_exec_fail_from(struct kvt_exec_job *job, uint32_t page)
+{
+    uint32_t now = atomic_load(&job->pages_good);
+    while (now > page && !atomic_compare_exchange_weak(&job->pages_good, &now, page)) {
+    }
 }
 
 void kvt_exec_cancel(struct kvt_exec_job *job) { atomic_store(&job->cancelled, true); }

@@ -36,10 +36,19 @@ struct kvt_binding {
     uint32_t region_count;
     struct kvt_exec_region *regions;
     struct kvt_stream *restore_stream, *save_stream;
-    uint32_t uses; /* plan's: jobs that name it; guarded by plan's lock */
+    struct kvt_stream *gated_stream; /* restores that wait for a drive hold up only each other */
+    uint32_t uses;                   /* plan's: jobs that name it; guarded by plan's lock */
 };
 
-enum kvt_exec_kind { KVT_EXEC_RESTORE, KVT_EXEC_SAVE, KVT_EXEC_MOVE };
+/* STAGE: a move as well, for another owner. */
+enum kvt_exec_kind { KVT_EXEC_RESTORE, KVT_EXEC_SAVE, KVT_EXEC_MOVE, KVT_EXEC_STAGE };
+
+/* A part of a restore: its pages are there once the job's gate stands at its number in the list of
+ * steps plus one; the next step follows it in the prompt. */
+struct kvt_exec_step {
+    uint32_t page_count;
+    bool gated; /* false: its pages are there already */
+};
 
 struct kvt_exec_job {
     enum kvt_exec_kind kind;
@@ -51,13 +60,16 @@ struct kvt_exec_job {
     uint64_t move_bytes;               /* MOVE only: of each page */
     const uint32_t *blocks;            /* [page_count * blocks_per_page]; not for MOVE */
     struct kvt_stream *after;          /* copies start behind what is enqueued here; not for MOVE */
+    const struct kvt_exec_step *steps; /* [step_count], all pages of the job; RESTORE only */
+    uint32_t step_count;               /* 0: all pages are there */
     void *user;
     /* exec's own */
-    _Atomic uint32_t pages_good; /* valid once finished */
+    _Atomic uint32_t pages_good; /* the submitter sets it to page_count; valid once finished */
     _Atomic bool cancelled;
     kvt_status status;         /* why nothing could be enqueued; OK otherwise */
     struct kvt_event **events; /* [region_count], recorded when the region was copied */
     struct kvt_event *start;
+    struct kvt_gate *gate; /* with steps */
     struct kvt_stream *stream;
     struct kvt_exec *exec;
     struct kvt_exec_job *next;
@@ -86,6 +98,10 @@ kvt_status kvt_exec_submit(struct kvt_exec *, struct kvt_exec_job *) KVT_MUST_CH
 /* Make `stream` wait until region `region` of a submitted job has been copied. */
 kvt_status kvt_exec_wait_region(struct kvt_exec_job *, uint32_t region, struct kvt_stream *stream)
     KVT_MUST_CHECK;
+/* A submitted job's step number value - 1, and all before it, have their pages. */
+void kvt_exec_open_gate(struct kvt_exec_job *, uint32_t value);
+/* Pages from `page` on did not arrive: call before their step's gate is opened. */
+void kvt_exec_fail_from(struct kvt_exec_job *, uint32_t page);
 /* Copies that have not run yet are skipped. */
 void kvt_exec_cancel(struct kvt_exec_job *);
 

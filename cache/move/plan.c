@@ -8,26 +8,29 @@
 
 static void take_finished(struct kvt_plan *plan, struct kvt_exec_job *finished)
 {
-    struct kvt_job *job = finished->user;
     kvt_lock_take(&plan->lock);
     /* Under the lock: wait_region() may be looking at the job's events. */
     kvt_exec_job_fini(finished);
     enum kvt_exec_kind kind = finished->kind;
-    plan->running--;
+    plan->running -= kind != KVT_EXEC_STAGE; /* the batch of a stage runs on */
     plan->saves_running -= kind == KVT_EXEC_SAVE;
     plan->moves_running -= kind == KVT_EXEC_MOVE;
     switch (kind) {
     case KVT_EXEC_RESTORE:
-        kvt_restore_finish(plan, job);
+        kvt_restore_finish(plan, finished->user);
         break;
     case KVT_EXEC_SAVE:
-        kvt_save_finish(plan, job);
+        kvt_save_finish(plan, finished->user);
         break;
     case KVT_EXEC_MOVE:
-        kvt_demote_finish(plan, job);
+        kvt_demote_finish(plan, finished->user);
+        break;
+    case KVT_EXEC_STAGE:
+        kvt_spill_staged(plan, finished);
         break;
     }
     kvt_demote_some(plan);
+    kvt_spill_some(plan);
     kvt_lock_give(&plan->lock);
 }
 
@@ -45,7 +48,7 @@ static void requests_expire(struct kvt_plan *plan, uint64_t now_ns)
 /* A chunk ahead of need, so that a save seldom has to map one itself. */
 static void grow_ahead(struct kvt_plan *plan)
 {
-    for (uint32_t tier = 0; tier < KVT_TIERS && plan->slot_bytes > 0; tier++) {
+    for (uint32_t tier = 0; tier < KVT_MEMORY_TIERS && plan->slot_bytes > 0; tier++) {
         struct kvt_slab_stats stats;
         if (plan->tiers[tier].slab == NULL) {
             continue;
@@ -67,18 +70,36 @@ static void keep_house(struct kvt_plan *plan)
         plan->stats.leases_expired += kvt_lease_expire(plan->index, now_ns);
         requests_expire(plan, now_ns);
         grow_ahead(plan);
+        (void)kvt_index_drop_lost(plan->index);
+        kvt_spill_some(plan);
     }
     kvt_lock_give(&plan->lock);
+}
+
+/* What waits to be written may wait for slots, which come back without a word. */
+static uint64_t idle_ns(struct kvt_plan *plan)
+{
+    if (plan->nvme == NULL) {
+        return KVT_HOUSEKEEPING_NS;
+    }
+    kvt_lock_take(&plan->lock);
+    bool waiting = plan->nvme->queue_count > 0 && plan->nvme->spills_running == 0 && !plan->quiet;
+    if (waiting) {
+        kvt_spill_some(plan);
+    }
+    kvt_lock_give(&plan->lock);
+    return waiting ? KVT_SPILL_POLL_NS : KVT_HOUSEKEEPING_NS;
 }
 
 static void *mover_main(void *arg)
 {
     struct kvt_plan *plan = arg;
     while (!atomic_load(&plan->stopping)) {
-        struct kvt_exec_job *job = kvt_exec_next(plan->exec, KVT_HOUSEKEEPING_NS);
+        struct kvt_exec_job *job = kvt_exec_next(plan->exec, idle_ns(plan));
         if (job != NULL) {
             take_finished(plan, job);
         }
+        kvt_storage_take(plan);
         keep_house(plan);
     }
     return NULL;
@@ -118,13 +139,14 @@ static kvt_status index_init(struct kvt_plan *plan)
         .seed = plan->config.seed,
         .evict = plan->config.evict,
         .on_drop = kvt_room_on_drop,
+        .on_strip = kvt_room_on_strip,
         .ctx = plan,
     };
     return kvt_index_create(&config, &plan->index);
 }
 
 /* Everything but the mover. What was made is undone by parts_fini(). */
-static kvt_status parts_init(struct kvt_plan *plan)
+static kvt_status parts_init(struct kvt_plan *plan, char *why, size_t why_bytes)
 {
     const struct kvt_plan_config *config = &plan->config;
     kvt_status status = kvt_tier_open_hbm(&plan->tiers[KVT_HBM], plan->mem, &plan->config.log,
@@ -149,11 +171,18 @@ static kvt_status parts_init(struct kvt_plan *plan)
     if (status == KVT_OK) {
         status = kvt_exec_open(plan->mem, &plan->config.log, config->device, &plan->exec);
     }
-    return status;
+    if (status != KVT_OK) {
+        say(why, why_bytes,
+            status == KVT_ERR_INVAL ? "a limit of the cache is out of range"
+                                    : "no memory, or no thread, for the cache's own structures");
+        return status;
+    }
+    return kvt_storage_open(plan, why, why_bytes);
 }
 
 static void parts_fini(struct kvt_plan *plan)
 {
+    kvt_storage_close(plan);
     kvt_exec_close(plan->exec);
     kvt_free(plan->mem, plan->jobs, plan->config.jobs_max * sizeof(*plan->jobs));
     if (plan->account.mem != NULL) {
@@ -163,7 +192,7 @@ static void parts_fini(struct kvt_plan *plan)
         kvt_ghosts_fini(&plan->ghosts);
     }
     kvt_index_destroy(plan->index);
-    for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {
+    for (uint32_t tier = 0; tier < KVT_MEMORY_TIERS; tier++) {
         kvt_tier_close(&plan->tiers[tier]);
     }
 }
@@ -181,11 +210,8 @@ kvt_status kvt_plan_create(const struct kvt_plan_config *config, struct kvt_plan
     plan->last_housekeeping_ns = kvt_now_ns(&config->clock);
     kvt_lock_init(&plan->lock, KVT_RANK_CACHE, "cache");
     kvt_cond_init(&plan->done);
-    kvt_status status = parts_init(plan);
+    kvt_status status = parts_init(plan, why, why_bytes);
     if (status != KVT_OK) {
-        say(why, why_bytes,
-            status == KVT_ERR_INVAL ? "a limit of the cache is out of range"
-                                    : "no memory, or no thread, for the cache's own structures");
         goto undo_parts;
     }
     status = kvt_thread_start(&plan->mover, "kvt-mover", mover_main, plan);
@@ -209,6 +235,9 @@ void kvt_plan_destroy(struct kvt_plan *plan)
     if (plan == NULL) {
         return;
     }
+    kvt_lock_take(&plan->lock);
+    kvt_spill_drain(plan, kvt_now_ns(&kvt_clock_monotonic) + KVT_CLOSE_WRITE_NS);
+    kvt_lock_give(&plan->lock);
     atomic_store(&plan->stopping, true);
     kvt_exec_wake(plan->exec);
     kvt_thread_join(&plan->mover);
@@ -250,8 +279,8 @@ kvt_status kvt_plan_bind(struct kvt_plan *plan, const struct kvt_exec_region *re
         return status;
     }
     kvt_lock_take(&plan->lock);
-    plan->slot_bytes = binding->shard_bytes;
-    for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {
+    plan->slot_bytes = kvt_slot_bytes(plan, binding->shard_bytes);
+    for (uint32_t tier = 0; tier < KVT_MEMORY_TIERS; tier++) {
         struct kvt_slab *slab = plan->tiers[tier].slab;
         if (slab != NULL && !kvt_slab_has_room(slab, plan->slot_bytes)) {
             (void)kvt_room_grow(plan, tier, plan->slot_bytes);
@@ -308,13 +337,23 @@ void kvt_plan_stats(struct kvt_plan *plan, struct kvt_plan_stats *out_stats)
     out_stats->now_ns = kvt_now_ns(&plan->config.clock);
     kvt_index_stats(plan->index, &out_stats->index);
     kvt_lease_stats(plan->index, &out_stats->leases);
-    for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {
+    for (uint32_t tier = 0; tier < KVT_MEMORY_TIERS; tier++) {
         if (plan->tiers[tier].slab != NULL) {
             kvt_slab_stats(plan->tiers[tier].slab, &out_stats->tiers[tier]);
         }
     }
+    if (plan->nvme != NULL) {
+        out_stats->nvme_there = true;
+        out_stats->spill_queue = plan->nvme->queue_count;
+        kvt_nvme_stats(plan->nvme->store, &out_stats->nvme);
+    }
     out_stats->huge_pages = atomic_load(&plan->tiers[KVT_HOST].huge_pages);
     kvt_lock_give(&plan->lock);
+}
+
+struct kvt_io_faults *kvt_plan_drive_faults(struct kvt_plan *plan)
+{
+    return plan->nvme != NULL ? kvt_nvme_faults(plan->nvme->store) : NULL;
 }
 
 bool kvt_plan_check(struct kvt_plan *plan, char *why, size_t why_bytes)
@@ -323,7 +362,7 @@ bool kvt_plan_check(struct kvt_plan *plan, char *why, size_t why_bytes)
     bool good = kvt_index_check(plan->index, why, why_bytes);
     struct kvt_index_stats index;
     kvt_index_stats(plan->index, &index);
-    for (uint32_t tier = 0; good && plan->running == 0 && tier < KVT_TIERS; tier++) {
+    for (uint32_t tier = 0; good && plan->running == 0 && tier < KVT_MEMORY_TIERS; tier++) {
         struct kvt_slab_stats slab = {0};
         if (plan->tiers[tier].slab != NULL) {
             kvt_slab_stats(plan->tiers[tier].slab, &slab);
@@ -334,6 +373,16 @@ bool kvt_plan_check(struct kvt_plan *plan, char *why, size_t why_bytes)
                            plan->tiers[tier].name, (unsigned long long)slab.slots_used,
                            (unsigned long long)slab.slots_in_transfer,
                            (unsigned long long)index.tier_pages[tier]);
+            good = false;
+        }
+    }
+    if (good && plan->running == 0 && plan->nvme != NULL) {
+        struct kvt_nvme_stats nvme;
+        kvt_nvme_stats(plan->nvme->store, &nvme);
+        if (nvme.pages != index.tier_pages[KVT_NVME]) {
+            (void)snprintf(why, why_bytes, "nvme: %llu slots held, but %llu pages",
+                           (unsigned long long)nvme.pages,
+                           (unsigned long long)index.tier_pages[KVT_NVME]);
             good = false;
         }
     }

@@ -21,6 +21,8 @@
 #include "cache/index/index.h"
 #include "cache/move/account.h"
 #include "cache/move/exec.h"
+#include "cache/tier/nvme.h"
+#include "policies/admit.h"
 #include "policies/policy.h"
 
 /* Leases that saves take for themselves. Clients' numbers begin at 1. */
@@ -38,6 +40,13 @@ struct kvt_plan_config {
     uint64_t lease_ttl_ns, request_ttl_ns;
     uint64_t seed;
     const struct kvt_evict_ops *evict;
+    /* nvme; store_count 0: no such tier */
+    const struct kvt_nvme_store *stores;
+    uint32_t store_count;
+    const struct kvt_admit_ops *admit;
+    const char *catalog_program;
+    uint64_t nvme_read_late_ns, nvme_write_bytes_per_day;
+    bool nvme_threads_only, nvme_buffered;
 };
 
 struct kvt_plan;
@@ -73,6 +82,7 @@ struct kvt_plan_lookup {
     uint64_t own_tokens;
     const struct kvt_extra *extras;
     uint32_t extra_count;
+    uint64_t prefill_tokens_per_s; /* what computing runs at; 0: not known */
 };
 
 struct kvt_plan_found {
@@ -135,7 +145,10 @@ kvt_status kvt_plan_poll(struct kvt_plan *, uint32_t client, uint64_t job, uint6
 kvt_status kvt_plan_wait_region(struct kvt_plan *, uint32_t client, uint64_t job, uint32_t region,
                                 struct kvt_stream *stream) KVT_MUST_CHECK;
 kvt_status kvt_plan_cancel(struct kvt_plan *, uint32_t client, uint64_t job) KVT_MUST_CHECK;
-/* Wait for the saves submitted so far; for everything. TIMEOUT. */
+/* Bring up what a lease has on nvme, before it is asked for. STALE. No-block. */
+kvt_status kvt_plan_prefetch(struct kvt_plan *, uint32_t client, uint64_t lease) KVT_MUST_CHECK;
+/* Wait for the saves submitted so far, and until nvme has, durably, all that is in memory (IO where
+ * it takes no writes); for everything. TIMEOUT. */
 kvt_status kvt_plan_flush(struct kvt_plan *, uint64_t timeout_ns) KVT_MUST_CHECK;
 kvt_status kvt_plan_quiesce(struct kvt_plan *, uint64_t timeout_ns) KVT_MUST_CHECK;
 
@@ -145,7 +158,14 @@ struct kvt_plan_stats {
     struct kvt_totals totals;
     struct kvt_index_stats index;
     struct kvt_lease_stats leases;
-    struct kvt_slab_stats tiers[KVT_TIERS];
+    struct kvt_slab_stats tiers[KVT_MEMORY_TIERS];
+    struct kvt_nvme_stats nvme;
+    uint64_t fetched_pages, fetch_failed_pages, promoted_pages; /* nvme to host */
+    uint64_t spilled_pages, spill_failed_pages, spill_queue_full;
+    uint64_t too_slow_pages; /* of lookups: nvme has them, computing is faster */
+    uint64_t loaded_pages;   /* from the catalog, at the start */
+    uint32_t spill_queue;
+    bool nvme_there;
     uint64_t now_ns;
     uint64_t evicted_short_bytes_max;
     uint64_t demoted_pages, saved_pages, duplicate_pages, restored_pages, restored_bytes;
@@ -154,6 +174,8 @@ struct kvt_plan_stats {
     uint64_t limit_leases_hit, limit_jobs_hit, limit_requests_hit, limit_pages_hit;
     bool huge_pages;
 };
+/* Of the drives' queue; NULL without nvme. Tests only. */
+struct kvt_io_faults *kvt_plan_drive_faults(struct kvt_plan *);
 void kvt_plan_stats(struct kvt_plan *, struct kvt_plan_stats *out_stats);
 /* kvt_index_check() and the slabs' counts against the index's. For tests, when quiet. */
 bool kvt_plan_check(struct kvt_plan *, char *why, size_t why_bytes);

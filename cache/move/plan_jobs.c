@@ -14,6 +14,11 @@ static void arrays_free(struct kvt_plan *plan, struct kvt_job *job)
     kvt_free(mem, job->blocks, job->block_count * sizeof(*job->blocks));
     kvt_free(mem, job->tokens, pages * plan->config.page_tokens * sizeof(*job->tokens));
     kvt_free(mem, job->extras, job->extra_count * sizeof(*job->extras));
+    kvt_free(mem, job->steps, pages * sizeof(*job->steps));
+    kvt_free(mem, job->waits, pages * sizeof(*job->waits));
+    job->steps = NULL;
+    job->waits = NULL;
+    job->step_count = job->steps_ready = 0;
     job->pages = NULL;
     job->addrs = job->to_addrs = NULL;
     job->places = job->to_places = NULL;
@@ -120,6 +125,9 @@ kvt_status kvt_job_submit(struct kvt_plan *plan, struct kvt_job *job)
     enum kvt_exec_kind kind = job->exec.kind;
     uint32_t generation = job->generation;
     job->sequence = ++plan->sequence;
+    if (kind != KVT_EXEC_RESTORE) {
+        atomic_store(&job->exec.pages_good, job->exec.page_count);
+    }
     plan->running++;
     plan->saves_running += kind == KVT_EXEC_SAVE;
     plan->moves_running += kind == KVT_EXEC_MOVE;
@@ -130,6 +138,7 @@ kvt_status kvt_job_submit(struct kvt_plan *plan, struct kvt_job *job)
         /* It may have run to its end by now, and its place may be another job's. */
         if (job->generation == generation && job->state == KVT_JOB_IS_STARTING) {
             job->state = KVT_JOB_IS_RUNNING;
+            kvt_restore_advance(job);
         }
     } else {
         plan->running--;
@@ -144,6 +153,9 @@ kvt_status kvt_job_status(const struct kvt_job *job, uint32_t good)
 {
     if (job->exec.status != KVT_OK) {
         return job->exec.status;
+    }
+    if (good == job->exec.page_count && job->cut != KVT_OK) {
+        return job->cut;
     }
     if (good == job->page_count) {
         return KVT_OK;
@@ -169,7 +181,7 @@ void kvt_job_done(struct kvt_plan *plan, struct kvt_job *job, kvt_status status)
 /* ---- waiting ---- */
 
 /* Waits for `done` until deadline_ns; false when that has passed. */
-static bool wait_until(struct kvt_plan *plan, uint64_t deadline_ns)
+bool kvt_plan_wait_until(struct kvt_plan *plan, uint64_t deadline_ns)
 {
     uint64_t now_ns = kvt_now_ns(&kvt_clock_monotonic);
     if (now_ns >= deadline_ns) {
@@ -191,7 +203,8 @@ kvt_status kvt_plan_poll(struct kvt_plan *plan, uint32_t client, uint64_t handle
     uint64_t deadline_ns = timeout_ns > 0 ? deadline_after(timeout_ns) : 0;
     kvt_lock_take(&plan->lock);
     struct kvt_job *job = kvt_job_find(plan, client, handle);
-    while (job != NULL && job->state == KVT_JOB_IS_RUNNING && wait_until(plan, deadline_ns)) {
+    while (job != NULL && job->state == KVT_JOB_IS_RUNNING &&
+           kvt_plan_wait_until(plan, deadline_ns)) {
         job = kvt_job_find(plan, client, handle);
     }
     kvt_status status = KVT_OK;
@@ -253,9 +266,12 @@ kvt_status kvt_plan_flush(struct kvt_plan *plan, uint64_t timeout_ns)
     uint64_t sequence = plan->sequence;
     bool in_time = true;
     while (saves_before(plan, sequence) && in_time) {
-        in_time = wait_until(plan, deadline_ns);
+        in_time = kvt_plan_wait_until(plan, deadline_ns);
     }
     kvt_status status = saves_before(plan, sequence) ? KVT_ERR_TIMEOUT : KVT_OK;
+    if (status == KVT_OK && plan->nvme != NULL) {
+        status = kvt_spill_flush(plan, deadline_ns);
+    }
     kvt_lock_give(&plan->lock);
     return status;
 }
@@ -267,7 +283,7 @@ kvt_status kvt_plan_quiesce(struct kvt_plan *plan, uint64_t timeout_ns)
     plan->quiet = true;
     bool in_time = true;
     while (plan->running > 0 && in_time) {
-        in_time = wait_until(plan, deadline_ns);
+        in_time = kvt_plan_wait_until(plan, deadline_ns);
     }
     kvt_status status = plan->running > 0 ? KVT_ERR_TIMEOUT : KVT_OK;
     kvt_lock_give(&plan->lock);

@@ -1,6 +1,8 @@
 /* Lookup, release, report; and why pages were missing. */
 #include "cache/move/plan_internal.h"
 
+#include "policies/restore.h"
+
 #include <string.h>
 
 /* Keys of missing pages are made in batches outside the lock. */
@@ -57,6 +59,8 @@ struct missing {
     uint32_t first, pages; /* first page behind the match; pages of the prompt */
     uint32_t own;          /* pages before this one are the engine's own */
     uint32_t in_flight;    /* the first so many are being saved just now, or have just arrived */
+    uint32_t cut;          /* the first so many are on nvme and are left there ... */
+    enum kvt_miss cut_why; /* ... for this reason */
     uint32_t elsewhere;    /* pages that another namespace of the tenant has, from the start */
     bool diverged;
     struct kvt_key key; /* of the last page matched */
@@ -92,7 +96,9 @@ static void explain_missing(struct kvt_plan *plan, const struct kvt_plan_lookup 
             if (page < missing->own) {
                 continue; /* its key was needed for those that follow */
             }
-            if (page < missing->first + missing->in_flight) {
+            if (page < missing->first + missing->cut) {
+                counts[missing->cut_why]++;
+            } else if (page < missing->first + missing->cut + missing->in_flight) {
                 counts[KVT_MISSED_IN_FLIGHT]++;
             } else {
                 counts[reason_of(plan, &keys[i],
@@ -184,6 +190,42 @@ static kvt_status lease_for(struct kvt_plan *plan, const struct kvt_plan_lookup 
     return KVT_OK;
 }
 
+/*
+ * How many pages of a match are worth restoring: all, unless some lie on nvme only. Those are
+ * loaded as far as that beats computing them, by what the drive does just now and what the engine
+ * says it computes; and not at all while the drive cannot be read.
+ */
+static uint32_t worth_restoring(struct kvt_plan *plan, const struct kvt_plan_lookup *in,
+                                const struct kvt_match *match, enum kvt_miss *out_why)
+{
+    uint32_t memory = kvt_index_memory_pages(plan->index, match);
+    *out_why = KVT_MISSED_FAILED;
+    if (!kvt_nvme_readable(plan->nvme->store)) {
+        return memory;
+    }
+    struct kvt_segment runs[KVT_SEGMENTS_MAX];
+    uint32_t count = kvt_index_segments(plan->index, match, runs, KVT_SEGMENTS_MAX);
+    if (in->prefill_tokens_per_s == 0 || count == 0) {
+        return match->pages;
+    }
+    uint64_t bytes = kvt_slot_bytes(plan, kvt_index_slot_bytes(plan->index, in->ns));
+    uint64_t slow = match->tier_pages[KVT_NVME];
+    uint64_t once_ns = kvt_nvme_read_estimate_ns(plan->nvme->store, 0);
+    uint64_t all_ns = kvt_nvme_read_estimate_ns(plan->nvme->store, slow * bytes);
+    const struct kvt_restore_cost cost = {
+        .compute_ns_per_page =
+            plan->config.page_tokens * UINT64_C(1000000000) / in->prefill_tokens_per_s,
+        .load_ns_once = once_ns,
+        .load_ns_per_page = all_ns > once_ns ? (all_ns - once_ns) / slow : 0,
+    };
+    *out_why = KVT_MISSED_TOO_SLOW;
+    struct kvt_restore_run costs[KVT_SEGMENTS_MAX];
+    for (uint32_t i = 0; i < count; i++) {
+        costs[i] = (struct kvt_restore_run){.pages = runs[i].pages, .slow = !runs[i].memory};
+    }
+    return kvt_restore_pages(costs, count, &cost);
+}
+
 /* Which pages remain to be explained, and what only the lock lets us know about them. */
 static void missing_of(struct kvt_plan *plan, const struct kvt_plan_lookup *in,
                        const struct kvt_prompt *prompt, const struct kvt_match *match,
@@ -228,17 +270,29 @@ kvt_status kvt_plan_lookup(struct kvt_plan *plan, const struct kvt_plan_lookup *
             : 0;
     kvt_lock_take(&plan->lock);
     kvt_index_match(plan->index, in->ns, &prompt, &match);
-    uint32_t arrived = 0;
+    uint32_t arrived = 0, cut = 0;
+    enum kvt_miss cut_why = KVT_MISSED_TOO_SLOW;
     struct kvt_request *request = request_of(plan, in, now_ns);
     if (request != NULL) {
         ask_again(plan, in, &match, prompt_hash, request);
         request->prompt_hash = prompt_hash;
+    }
+    if (request != NULL && request->lease != 0) {
+        cut = request->cut_pages; /* as it was promised */
+    } else if (match.tier_pages[KVT_NVME] > 0) {
+        uint32_t pages = worth_restoring(plan, in, &match, &cut_why);
+        cut = match.pages - pages;
+        plan->stats.too_slow_pages += cut_why == KVT_MISSED_TOO_SLOW ? cut : 0;
+        prompt.pages = pages;
+        kvt_index_match(plan->index, in->ns, &prompt, &match);
+        prompt.pages = (uint32_t)((in->token_count - 1) / plan->config.page_tokens);
     }
     if ((uint64_t)match.pages * plan->config.page_tokens > in->own_tokens) {
         status = lease_for(plan, in, &match, request, now_ns, &found);
         if (status == KVT_OK && found.pages < match.pages) {
             /* More has arrived since the lease was taken; the promise is the lease's. */
             arrived = match.pages - found.pages;
+            arrived -= cut < arrived ? cut : arrived;
             prompt.pages = found.pages;
             kvt_index_match(plan->index, in->ns, &prompt, &match);
             prompt.pages = (uint32_t)((in->token_count - 1) / plan->config.page_tokens);
@@ -249,6 +303,9 @@ kvt_status kvt_plan_lookup(struct kvt_plan *plan, const struct kvt_plan_lookup *
         request->tokens_asked = in->token_count;
         memset(request->missing, 0, sizeof(request->missing));
         missing_of(plan, in, &prompt, &match, arrived, request, &missing);
+        request->cut_pages = cut;
+        missing.cut = cut;
+        missing.cut_why = cut_why;
         request->pages_matched = missing.own > match.pages ? missing.own : match.pages;
     }
     kvt_lock_give(&plan->lock);

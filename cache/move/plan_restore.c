@@ -3,30 +3,6 @@
 
 #include <string.h>
 
-/* Where each page comes from. A page always has a place: it is in the tree and leased. */
-static void choose_sources(struct kvt_plan *plan, struct kvt_job *job)
-{
-    for (uint32_t i = 0; i < job->page_count; i++) {
-        uint32_t tier = 0;
-        struct kvt_place place = kvt_page_place(plan->index, job->pages[i], 0, 0);
-        while (!kvt_place_is(place) && tier + 1 < KVT_TIERS) {
-            place = kvt_page_place(plan->index, job->pages[i], ++tier, 0);
-        }
-        job->tiers[i] = (unsigned char)tier;
-        job->places[i] = place;
-        job->addrs[i].addr = kvt_slab_addr(plan->tiers[tier].slab, place);
-        KVT_ASSERT(job->addrs[i].addr != NULL);
-        kvt_slab_ref(plan->tiers[tier].slab, place);
-    }
-}
-
-static void sources_unref(struct kvt_plan *plan, struct kvt_job *job)
-{
-    for (uint32_t i = 0; i < job->page_count; i++) {
-        kvt_slab_unref(plan->tiers[job->tiers[i]].slab, job->places[i]);
-    }
-}
-
 static kvt_status restore_begin(struct kvt_plan *plan, const struct kvt_plan_restore *in,
                                 struct kvt_job **out_job)
 {
@@ -67,7 +43,6 @@ static kvt_status restore_begin(struct kvt_plan *plan, const struct kvt_plan_res
     status = kvt_index_pages(plan->index, in->lease, in->client, in->first_page, in->page_count,
                              job->pages);
     KVT_ASSERT(status == KVT_OK);
-    choose_sources(plan, job);
     *out_job = job;
     return KVT_OK;
 }
@@ -82,6 +57,30 @@ static struct kvt_request *request_of_job(struct kvt_plan *plan, const struct kv
     return request->open && request->generation == job->request_generation ? request : NULL;
 }
 
+/* Sources, then exec. */
+static kvt_status restore_start(struct kvt_plan *plan, struct kvt_job *job,
+                                const struct kvt_plan_restore *in)
+{
+    job->exec.kind = KVT_EXEC_RESTORE;
+    job->exec.binding = in->binding;
+    job->exec.pages = job->addrs;
+    job->exec.blocks = job->blocks;
+    job->exec.after = in->after;
+    kvt_status status = kvt_restore_sources(plan, job, 0);
+    if (status != KVT_OK) {
+        return status;
+    }
+    if (job->exec.page_count == 0) {
+        kvt_restore_finish(plan, job); /* not even the first page can be had */
+        return KVT_OK;
+    }
+    status = kvt_job_submit(plan, job);
+    if (status != KVT_OK) {
+        kvt_restore_unref(plan, job);
+    }
+    return status;
+}
+
 kvt_status kvt_plan_restore(struct kvt_plan *plan, const struct kvt_plan_restore *in,
                             uint64_t *out_job)
 {
@@ -93,16 +92,9 @@ kvt_status kvt_plan_restore(struct kvt_plan *plan, const struct kvt_plan_restore
         kvt_lock_give(&plan->lock);
         return status;
     }
-    job->exec.kind = KVT_EXEC_RESTORE;
-    job->exec.binding = in->binding;
-    job->exec.page_count = job->page_count;
-    job->exec.pages = job->addrs;
-    job->exec.blocks = job->blocks;
-    job->exec.after = in->after;
     uint64_t handle = kvt_job_handle(plan, job);
-    status = kvt_job_submit(plan, job);
+    status = restore_start(plan, job, in);
     if (status != KVT_OK) {
-        sources_unref(plan, job);
         kvt_lease_end(plan->index, job->lease);
         kvt_job_give(plan, job);
     } else if (out_job != NULL) {
@@ -125,7 +117,7 @@ void kvt_restore_finish(struct kvt_plan *plan, struct kvt_job *job)
 {
     uint32_t good = atomic_load(&job->exec.pages_good);
     KVT_ASSERT(good <= job->page_count);
-    sources_unref(plan, job);
+    kvt_restore_unref(plan, job);
     account_delivery(plan, job, good);
     for (uint32_t i = 0; i < good; i++) {
         job->result.tier_tokens[job->tiers[i]] += plan->config.page_tokens;
@@ -135,6 +127,7 @@ void kvt_restore_finish(struct kvt_plan *plan, struct kvt_job *job)
     plan->stats.restored_pages += good;
     plan->stats.restored_bytes += job->result.bytes_moved;
     if (good > 0) {
+        kvt_spill_offer(plan, job->pages, good, true);
         /* Recency moves here, when bytes were delivered, and not at lookup (F35). */
         kvt_index_touch(plan->index, job->lease, job->lease_owner);
     }

@@ -5,13 +5,28 @@ void kvt_room_on_drop(void *ctx, const struct kvt_key *key, const struct kvt_pla
 {
     struct kvt_plan *plan = ctx;
     uint64_t bytes = 0;
-    for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {
+    for (uint32_t tier = 0; tier < KVT_MEMORY_TIERS; tier++) {
         if (kvt_place_is(places[tier])) {
             bytes += kvt_slab_slot_bytes(plan->tiers[tier].slab, places[tier]);
             (void)kvt_slab_free(plan->tiers[tier].slab, places[tier]);
         }
     }
+    if (kvt_place_is(places[KVT_NVME])) {
+        kvt_nvme_drop(plan->nvme->store, &places[KVT_NVME], 1);
+        bytes += KVT_NVME_ALIGN_BYTES; /* what it took there is not what memory is short of */
+    }
     kvt_ghosts_add(&plan->ghosts, key, KVT_GHOST_EVICTED, bytes);
+}
+
+void kvt_room_on_strip(void *ctx, uint32_t tier, struct kvt_place place)
+{
+    struct kvt_plan *plan = ctx;
+    if (tier == KVT_NVME) {
+        kvt_nvme_drop(plan->nvme->store, &place, 1);
+    } else {
+        (void)kvt_slab_free(plan->tiers[tier].slab, place);
+        plan->stats.demoted_pages++; /* nvme has it still */
+    }
 }
 
 bool kvt_room_grow(struct kvt_plan *plan, uint32_t tier, uint64_t slot_bytes)
@@ -41,17 +56,18 @@ static kvt_status reserve_in(struct kvt_plan *plan, uint32_t tier, uint64_t slot
     return status;
 }
 
-kvt_status kvt_room_for_page(struct kvt_plan *plan, uint64_t slot_bytes, uint32_t wanted,
-                             unsigned char *out_tier, struct kvt_place *out_place)
+/* A slot in one of the tiers from `first` on. */
+static kvt_status room_from(struct kvt_plan *plan, uint32_t first, uint64_t slot_bytes,
+                            uint32_t wanted, unsigned char *out_tier, struct kvt_place *out_place)
 {
     for (uint32_t round = 0; round < KVT_ROOM_ROUNDS_MAX; round++) {
-        for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {
+        for (uint32_t tier = first; tier < KVT_MEMORY_TIERS; tier++) {
             if (reserve_in(plan, tier, slot_bytes, out_place) == KVT_OK) {
                 *out_tier = (unsigned char)tier;
                 return KVT_OK;
             }
         }
-        if (kvt_index_evict(plan->index, KVT_TIERS, wanted) == 0) {
+        if (kvt_index_shed(plan->index, first == 0 ? KVT_TIERS : first, wanted) == 0) {
             /* Leases that nobody used in time still pin what could go. */
             uint32_t expired = kvt_lease_expire(plan->index, kvt_now_ns(&plan->config.clock));
             plan->stats.leases_expired += expired;
@@ -61,6 +77,18 @@ kvt_status kvt_room_for_page(struct kvt_plan *plan, uint64_t slot_bytes, uint32_
         }
     }
     return KVT_ERR_LIMIT;
+}
+
+kvt_status kvt_room_for_page(struct kvt_plan *plan, uint64_t slot_bytes, uint32_t wanted,
+                             unsigned char *out_tier, struct kvt_place *out_place)
+{
+    return room_from(plan, 0, slot_bytes, wanted, out_tier, out_place);
+}
+
+kvt_status kvt_room_in_host(struct kvt_plan *plan, uint64_t slot_bytes, struct kvt_place *out_place)
+{
+    unsigned char tier = KVT_HOST;
+    return room_from(plan, KVT_HOST, slot_bytes, KVT_HOST_ROOM_PAGES, &tier, out_place);
 }
 
 /* ---- demotion ---- */
@@ -91,7 +119,7 @@ static void reserve_targets(struct kvt_plan *plan, struct kvt_job *job, uint32_t
     for (uint32_t i = 0; i < found; i++) {
         uint32_t page = job->pages[i];
         uint32_t at = job->page_count;
-        if (kvt_page_slot_bytes(plan->index, page) != job->slot_bytes ||
+        if (kvt_slot_bytes(plan, kvt_page_slot_bytes(plan->index, page)) != job->slot_bytes ||
             kvt_slab_reserve(plan->tiers[KVT_HOST].slab, job->slot_bytes, &job->to_places[at]) !=
                 KVT_OK) {
             continue;

@@ -33,7 +33,8 @@ static void reserve_slots(struct kvt_plan *plan, struct kvt_job *job)
 {
     uint32_t wanted = job->array_pages;
     uint32_t got = 0;
-    while (got < wanted && kvt_room_for_page(plan, job->slot_bytes, wanted - got, &job->tiers[got],
+    uint64_t slot_bytes = kvt_slot_bytes(plan, job->slot_bytes);
+    while (got < wanted && kvt_room_for_page(plan, slot_bytes, wanted - got, &job->tiers[got],
                                              &job->places[got]) == KVT_OK) {
         struct kvt_slab *slab = plan->tiers[job->tiers[got]].slab;
         job->addrs[got].addr = kvt_slab_addr(slab, job->places[got]);
@@ -91,14 +92,54 @@ static void leave_ghosts(struct kvt_plan *plan, struct kvt_job *job, struct kvt_
     }
 }
 
+/* Pages that the tree has, but not in memory (nvme has them, or they were lost), take the new
+ * place. Sets adopted[i] for each; how many of the job's pages the tree has. */
+static uint32_t adopt(struct kvt_plan *plan, struct kvt_job *job, const struct kvt_prompt *prompt,
+                      uint32_t good, bool *adopted)
+{
+    uint32_t found = kvt_index_pages_behind(plan->index, job->lease, job->lease_owner, prompt,
+                                            job->first_page, good, job->pages);
+    for (uint32_t i = 0; i < found; i++) {
+        bool in_memory = kvt_place_is(kvt_page_place(plan->index, job->pages[i], KVT_HBM, 0)) ||
+                         kvt_place_is(kvt_page_place(plan->index, job->pages[i], KVT_HOST, 0));
+        if (!in_memory) {
+            kvt_page_set_places(plan->index, job->pages[i], job->tiers[i], &job->places[i]);
+            adopted[i] = true;
+            plan->stats.promoted_pages++;
+        }
+    }
+    return found;
+}
+
+/* Records for `count` pages about to enter: the tree evicts where it has no more, as tiers do where
+ * they have no more slots. What is leased stays, and what then finds no record is not entered. */
+static void records_for(struct kvt_plan *plan, uint32_t count)
+{
+    struct kvt_index_stats index;
+    kvt_index_stats(plan->index, &index);
+    if (index.pages + count <= index.pages_max) {
+        return;
+    }
+    uint64_t over = index.pages + count - index.pages_max;
+    uint32_t wanted = over < count ? (uint32_t)over : count;
+    if (kvt_index_evict(plan->index, KVT_TIERS, wanted) == 0) {
+        /* Leases that nobody used in time still pin what could go. */
+        plan->stats.leases_expired +=
+            kvt_lease_expire(plan->index, kvt_now_ns(&plan->config.clock));
+        (void)kvt_index_evict(plan->index, KVT_TIERS, wanted);
+    }
+}
+
 /* Enter the pages whose bytes landed. Answers how many pages of the job the cache now holds. */
 static uint32_t publish(struct kvt_plan *plan, struct kvt_job *job, uint32_t good,
                         kvt_status *out_status)
 {
     *out_status = good > 0 ? KVT_ERR_NOMEM : KVT_OK;
     struct kvt_new_page *pages = good > 0 ? kvt_calloc(plan->mem, good, sizeof(*pages)) : NULL;
-    if (pages == NULL) {
+    bool *adopted = pages != NULL ? kvt_calloc(plan->mem, good, sizeof(*adopted)) : NULL;
+    if (adopted == NULL) {
         slots_free(plan, job, 0);
+        kvt_free(plan->mem, pages, good * sizeof(*pages));
         return 0;
     }
     for (uint32_t i = 0; i < good; i++) {
@@ -107,18 +148,26 @@ static uint32_t publish(struct kvt_plan *plan, struct kvt_job *job, uint32_t goo
     }
     struct kvt_prompt prompt = job_prompt(job);
     prompt.pages = job->first_page + good;
+    records_for(plan, good);
+    (void)adopt(plan, job, &prompt, good, adopted);
     uint32_t duplicates = 0, inserted = 0;
     kvt_status status = kvt_index_insert(plan->index, job->lease, job->lease_owner, &prompt,
                                          job->first_page, good, pages, &duplicates, &inserted);
     *out_status = status;
     plan->stats.limit_pages_hit += status == KVT_ERR_LIMIT;
     plan->stats.saved_pages += inserted;
-    plan->stats.duplicate_pages += duplicates;
     for (uint32_t i = 0; i < duplicates; i++) {
-        (void)kvt_slab_free(plan->tiers[job->tiers[i]].slab, job->places[i]);
+        if (!adopted[i]) {
+            plan->stats.duplicate_pages++;
+            (void)kvt_slab_free(plan->tiers[job->tiers[i]].slab, job->places[i]);
+        }
     }
     slots_free(plan, job, duplicates + inserted);
+    kvt_free(plan->mem, adopted, good * sizeof(*adopted));
     kvt_free(plan->mem, pages, good * sizeof(*pages));
+    uint32_t there = kvt_index_pages_behind(plan->index, job->lease, job->lease_owner, &prompt,
+                                            job->first_page, good, job->pages);
+    kvt_spill_offer(plan, job->pages, there, false);
     return duplicates + inserted;
 }
 
@@ -175,6 +224,14 @@ static kvt_status save_begin(struct kvt_plan *plan, const struct kvt_plan_save *
                                 .extra_count = in->extra_count};
     struct kvt_match match;
     kvt_index_match(plan->index, in->ns, &prompt, &match);
+    if (match.tier_pages[KVT_NVME] > 0) {
+        /* The engine has what only nvme has here: memory takes it from there, as far as it goes. */
+        uint32_t memory = kvt_index_memory_pages(plan->index, &match);
+        prompt.pages = memory > in->valid_from_page ? memory : in->valid_from_page;
+        if (prompt.pages < match.pages) {
+            kvt_index_match(plan->index, in->ns, &prompt, &match);
+        }
+    }
     uint32_t fresh = match.pages < in->valid_from_page ? 0 : in->pages - match.pages;
     struct kvt_job *job = NULL;
     status = kvt_job_take(plan, fresh, (size_t)fresh * in->binding->blocks_per_page, &job);

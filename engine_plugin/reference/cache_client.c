@@ -12,6 +12,7 @@
 #define KVT_CLOSE_PAUSE_NS 1000000
 #define KVT_DEFAULT_PAGE_TOKENS 16u
 #define KVT_FIELD_COUNT 5u
+#define KVT_MAJOR_MAX 9 /* the newest version of the ABI that is looked for by name */
 
 struct kvt_ref_cache {
     struct kvt_ref_log log;
@@ -52,6 +53,18 @@ static bool entry_complete(const kvt_plugin_entry *e)
            e->wait_region && e->cancel && e->report && e->stats && e->quiesce && e->get_extension;
 }
 
+/* The major version whose entry the library has, for one that lacks ours; -1: none. */
+static int other_major(void *library)
+{
+    char name[] = KVT_PLUGIN_ENTRY_NAME;
+    char *digit = name + sizeof(name) - 2; /* the name ends in one */
+    for (int major = 0; major <= KVT_MAJOR_MAX; major++) {
+        *digit = (char)('0' + major);
+        if (dlsym(library, name)) return major;
+    }
+    return -1;
+}
+
 static kvt_status load(struct kvt_ref_cache *cache, const char *path, char *why, uint64_t why_bytes)
 {
     cache->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -61,7 +74,15 @@ static kvt_status load(struct kvt_ref_cache *cache, const char *path, char *why,
     }
     cache->plugin = dlsym(cache->library, KVT_PLUGIN_ENTRY_NAME);
     if (!cache->plugin) {
-        snprintf(why, why_bytes, "%s does not export %s", path, KVT_PLUGIN_ENTRY_NAME);
+        int other = other_major(cache->library);
+        if (other >= 0)
+            snprintf(why, why_bytes,
+                     "%s is a plug-in of ABI version %d, and this engine speaks version %d: take a "
+                     "plug-in that exports %s",
+                     path, other, KVT_ABI_MAJOR, KVT_PLUGIN_ENTRY_NAME);
+        else
+            snprintf(why, why_bytes, "%s does not export %s: it is no plug-in", path,
+                     KVT_PLUGIN_ENTRY_NAME);
         return KVT_ERR_VERSION;
     }
     return KVT_OK;
@@ -120,6 +141,14 @@ static kvt_status open_engine(struct kvt_ref_cache *cache, const struct kvt_ref_
     if (config->evict_policy) {
         open.evict_policy = config->evict_policy;
         open.evict_policy_bytes = strlen(config->evict_policy);
+    }
+    if (config->nvme) {
+        open.nvme = config->nvme;
+        open.nvme_bytes = strlen(config->nvme);
+    }
+    if (config->admit_policy) {
+        open.admit_policy = config->admit_policy;
+        open.admit_policy_bytes = strlen(config->admit_policy);
     }
     return cache->plugin->open(&cache->host, &open, &cache->engine, why, why_bytes);
 }
@@ -296,9 +325,11 @@ enum kvt_ref_answer kvt_ref_cache_lookup(struct kvt_ref_cache *cache,
     if (again && kvt_ref_now_ns() < transfer->deadline_ns) return KVT_REF_AGAIN;
     if (status != KVT_OK)
         kvt_ref_log(&cache->log, KVT_REF_WARNING,
-                    "reference engine: lookup answered %d; the prompt is computed", status);
+                    "reference engine: lookup answered %s; the prompt is computed",
+                    kvt_ref_status_name(status));
     if (status != KVT_OK || result.answer != KVT_ANSWER_HIT) return KVT_REF_NOTHING;
     transfer->lease = result.lease;
+    transfer->from_drive = result.tier_tokens[KVT_TIER_NVME] > 0;
     /* What could not be, whoever answered it, is not a hit. */
     if (result.matched_tokens == 0 || result.matched_tokens >= token_count ||
         result.matched_tokens % cache->page_tokens != 0)
@@ -320,9 +351,27 @@ bool kvt_ref_cache_restore(struct kvt_ref_cache *cache, struct kvt_ref_transfer 
     kvt_status status = cache->plugin->restore(cache->engine, &restore, &transfer->restore_job);
     if (status != KVT_OK)
         kvt_ref_log(&cache->log, KVT_REF_WARNING,
-                    "reference engine: restore answered %d; the prompt is computed", status);
+                    "reference engine: restore answered %s; the prompt is computed",
+                    kvt_ref_status_name(status));
     transfer->restoring = transfer->unsettled = status == KVT_OK;
+    transfer->drive_deadline_ns = kvt_ref_now_ns() + cache->transfer_deadline_ns;
     return transfer->restoring;
+}
+
+bool kvt_ref_cache_waits_for_drive(struct kvt_ref_cache *cache, struct kvt_ref_transfer *transfer)
+{
+    return transfer->from_drive && transfer->restoring &&
+           kvt_ref_now_ns() < transfer->drive_deadline_ns &&
+           !kvt_ref_cache_restored(cache, transfer, 0);
+}
+
+void kvt_ref_cache_tell_prefill(struct kvt_ref_cache *cache, uint64_t tokens_per_s)
+{
+    kvt_status status = cache->plugin->hint(cache->engine, KVT_HINT_PREFILL_RATE, &tokens_per_s,
+                                            sizeof(tokens_per_s));
+    if (status != KVT_OK && status != KVT_ERR_UNSUPPORTED)
+        kvt_ref_log(&cache->log, KVT_REF_WARNING, "reference engine: a hint answered %s",
+                    kvt_ref_status_name(status));
 }
 
 bool kvt_ref_cache_wait_region(struct kvt_ref_cache *cache, struct kvt_ref_transfer *transfer,
@@ -338,8 +387,8 @@ void kvt_ref_cache_cancel_restore(struct kvt_ref_cache *cache, struct kvt_ref_tr
     kvt_status status = cache->plugin->cancel(cache->engine, transfer->restore_job);
     kvt_ref_log(&cache->log, KVT_REF_WARNING,
                 "reference engine: a restore did not end by its deadline; cancelling it answered "
-                "%d",
-                status);
+                "%s",
+                kvt_ref_status_name(status));
 }
 
 bool kvt_ref_cache_restored(struct kvt_ref_cache *cache, struct kvt_ref_transfer *transfer,
@@ -362,9 +411,10 @@ bool kvt_ref_cache_restored(struct kvt_ref_cache *cache, struct kvt_ref_transfer
     transfer->good_tokens = (uint32_t)(good - good % cache->page_tokens);
     if (transfer->good_tokens < transfer->matched_tokens)
         kvt_ref_log(&cache->log, KVT_REF_WARNING,
-                    "reference engine: a restore ended with %d: %u of %u tokens are good; the rest "
+                    "reference engine: a restore ended with %s: %u of %u tokens are good; the rest "
                     "is computed",
-                    result.status, transfer->good_tokens, transfer->matched_tokens);
+                    kvt_ref_status_name(result.status), transfer->good_tokens,
+                    transfer->matched_tokens);
     return true;
 }
 
@@ -391,7 +441,8 @@ void kvt_ref_cache_save(struct kvt_ref_cache *cache, struct kvt_ref_transfer *tr
     kvt_status status = cache->plugin->save(cache->engine, &save, &transfer->save_job);
     if (status != KVT_OK)
         kvt_ref_log(&cache->log, KVT_REF_WARNING,
-                    "reference engine: save answered %d; the prompt is not kept", status);
+                    "reference engine: save answered %s; the prompt is not kept",
+                    kvt_ref_status_name(status));
     transfer->saving = status == KVT_OK;
     transfer->deadline_ns = kvt_ref_now_ns() + cache->transfer_deadline_ns;
 }
@@ -405,8 +456,8 @@ bool kvt_ref_cache_saved(struct kvt_ref_cache *cache, struct kvt_ref_transfer *t
     if (status == KVT_ERR_STALE || (status == KVT_OK && result.state == KVT_JOB_DONE)) {
         transfer->saving = false;
         if (status == KVT_OK && result.status != KVT_OK)
-            kvt_ref_log(&cache->log, KVT_REF_WARNING, "reference engine: a save ended with %d",
-                        result.status);
+            kvt_ref_log(&cache->log, KVT_REF_WARNING, "reference engine: a save ended with %s",
+                        kvt_ref_status_name(result.status));
         return true;
     }
     if (kvt_ref_now_ns() < transfer->deadline_ns) return false;
@@ -416,8 +467,8 @@ bool kvt_ref_cache_saved(struct kvt_ref_cache *cache, struct kvt_ref_transfer *t
     }
     status = cache->plugin->cancel(cache->engine, transfer->save_job);
     kvt_ref_log(&cache->log, KVT_REF_WARNING,
-                "reference engine: a save did not end by its deadline; cancelling it answered %d",
-                status);
+                "reference engine: a save did not end by its deadline; cancelling it answered %s",
+                kvt_ref_status_name(status));
     transfer->save_cancelled = true;
     transfer->deadline_ns = kvt_ref_now_ns() + cache->transfer_deadline_ns;
     return false;
@@ -430,8 +481,8 @@ void kvt_ref_cache_report(struct kvt_ref_cache *cache, struct kvt_ref_transfer *
         /* STALE is an answer too: an unused lease may have expired. */
         kvt_status status = cache->plugin->release(cache->engine, transfer->lease);
         if (status != KVT_OK && status != KVT_ERR_STALE)
-            kvt_ref_log(&cache->log, KVT_REF_WARNING, "reference engine: release answered %d",
-                        status);
+            kvt_ref_log(&cache->log, KVT_REF_WARNING, "reference engine: release answered %s",
+                        kvt_ref_status_name(status));
         transfer->lease = 0;
     }
     if (!transfer->account_open) return;
@@ -442,7 +493,8 @@ void kvt_ref_cache_report(struct kvt_ref_cache *cache, struct kvt_ref_transfer *
     report.computed_tokens = computed_tokens;
     kvt_status status = cache->plugin->report(cache->engine, &report);
     if (status != KVT_OK)
-        kvt_ref_log(&cache->log, KVT_REF_WARNING, "reference engine: report answered %d", status);
+        kvt_ref_log(&cache->log, KVT_REF_WARNING, "reference engine: report answered %s",
+                    kvt_ref_status_name(status));
 }
 
 kvt_status kvt_ref_cache_stats_of(struct kvt_ref_cache *cache, kvt_stats *out_stats)

@@ -34,8 +34,10 @@ struct kvt_ref_transfer {
     bool unsettled; /* a restore was started, and its outcome not yet acted upon */
     bool saving;    /* save_job runs: its blocks must not change */
     bool save_cancelled;
-    bool account_open;    /* the plug-in expects a report */
-    uint64_t deadline_ns; /* of a lookup that is to be asked again, or of the save */
+    bool from_drive;            /* some of it lies on a drive: it may take a while */
+    uint64_t drive_deadline_ns; /* until when others may go first meanwhile */
+    bool account_open;          /* the plug-in expects a report */
+    uint64_t deadline_ns;       /* of a lookup that is to be asked again, or of the save */
 };
 
 enum kvt_ref_answer { KVT_REF_NOTHING, KVT_REF_AGAIN, KVT_REF_HIT };
@@ -60,6 +62,11 @@ enum kvt_ref_answer kvt_ref_cache_lookup(struct kvt_ref_cache *, struct kvt_ref_
 /* Starts the restore of what was matched into the first blocks; false: nothing was started. */
 bool kvt_ref_cache_restore(struct kvt_ref_cache *, struct kvt_ref_transfer *,
                            const uint32_t *blocks);
+/* True while a restore from a drive is under way and others should compute meanwhile: a step that
+ * waited for it would hold them up. */
+bool kvt_ref_cache_waits_for_drive(struct kvt_ref_cache *, struct kvt_ref_transfer *);
+/* How fast prompts are computed just now. */
+void kvt_ref_cache_tell_prefill(struct kvt_ref_cache *, uint64_t tokens_per_s);
 /* Makes the compute stream wait for a region of the restore. False: it could not be arranged, and
  * the job must be waited for before more is enqueued. */
 bool kvt_ref_cache_wait_region(struct kvt_ref_cache *, struct kvt_ref_transfer *, uint32_t region);

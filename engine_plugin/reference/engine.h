@@ -34,6 +34,9 @@ struct kvt_ref_config {
     uint32_t page_tokens;                 /* 0: 16 */
     uint64_t hbm_bytes, host_bytes;
     const char *evict_policy; /* NULL: the plug-in's default */
+    const char *nvme;         /* "FOLDER:SIZE;..." (kvt_engine.h); NULL: no such tier */
+    const char *admit_policy; /* NULL: the plug-in's default */
+    bool load_always;         /* do not tell the cache how fast prompts are computed */
     /* A control for equality tests: after each restore, one restored page is overwritten with a
      * page of other tokens. Outputs must differ then. */
     bool control_foreign_page;

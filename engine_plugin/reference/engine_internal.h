@@ -32,7 +32,8 @@
 #define KVT_REF_BUILD_BYTES_MAX 448u
 #define KVT_REF_PASSED_OVER_MAX 64u /* steps that shorter prompts get before the oldest one */
 #define KVT_REF_DECODE_EVERY 4u     /* while a prompt waits, tokens are decoded in every 4th step */
-#define KVT_REF_STEP_ATTEMPTS 3     /* on the plug-in's stream, before the engine leaves it */
+#define KVT_REF_PREFILL_WINDOW 16384u /* tokens: older ones count for half, and so on */
+#define KVT_REF_STEP_ATTEMPTS 3       /* on the plug-in's stream, before the engine leaves it */
 
 enum kvt_ref_phase { KVT_REF_LOOKUP, KVT_REF_PREFILL, KVT_REF_DECODE, KVT_REF_SAVING };
 
@@ -93,6 +94,8 @@ struct kvt_ref_engine {
     uint32_t passed_over;   /* steps since the oldest prompt got one, while others did */
     uint32_t decode_turn;   /* where the next decode batch starts among the active ones */
     uint64_t next_transfer_id;
+    uint64_t prefill_tokens, prefill_ns; /* of late: whole chunks, and what they took */
+    uint64_t prefill_told;               /* tokens a second, as the cache knows it */
 
     pthread_mutex_t lock;
     pthread_cond_t arrived, finished;

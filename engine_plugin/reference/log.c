@@ -13,3 +13,16 @@ void kvt_ref_log(const struct kvt_ref_log *log, int32_t level, const char *forma
     va_end(args);
     log->fn(log->ctx, level, line);
 }
+
+const char *kvt_ref_status_name(kvt_status status)
+{
+    switch (status) {
+#define STATUS_NAME(name, value, sentence, retry)                                                  \
+    case (value):                                                                                  \
+        return "KVT_" #name;
+        KVT_STATUS_MAP(STATUS_NAME)
+#undef STATUS_NAME
+    default:
+        return "a status that is not known here";
+    }
+}

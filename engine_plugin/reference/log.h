@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "kvt_status.h"
+
 enum { KVT_REF_ERROR = 1, KVT_REF_WARNING = 2, KVT_REF_INFO = 3, KVT_REF_DEBUG = 4 };
 
 struct kvt_ref_log {
@@ -17,6 +19,9 @@ struct kvt_ref_log {
 #define KVT_REF_LOG_LINE_BYTES_MAX 512
 void kvt_ref_log(const struct kvt_ref_log *, int32_t level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The name of a status, as kvt_status.h has it. */
+const char *kvt_ref_status_name(kvt_status status);
 
 static inline uint64_t kvt_ref_now_ns(void)
 {

@@ -180,6 +180,8 @@ static struct kvt_ref_sequence *choose_prompt(struct kvt_ref_engine *engine)
     for (uint32_t i = 0; i < engine->active_count; i++) {
         struct kvt_ref_sequence *sequence = engine->active[i];
         if (sequence->phase != KVT_REF_PREFILL) continue;
+        if (cache_on(engine) && kvt_ref_cache_waits_for_drive(engine->cache, &sequence->transfer))
+            continue;
         uint32_t rest = sequence->result.prompt_tokens - sequence->computed;
         if (!oldest) oldest = sequence;
         if (rest < least) {
@@ -252,6 +254,24 @@ static void end_chunk(struct kvt_ref_engine *engine, const struct kvt_ref_rows *
     take_token(engine, sequence, rows->prompt_row + rows->prompt_count - 1);
 }
 
+/* Keep the rate at which prompts are computed, and tell the cache when it has changed. */
+static void count_prefill(struct kvt_ref_engine *engine, uint32_t tokens, uint64_t took_ns)
+{
+    if (engine->prefill_tokens > KVT_REF_PREFILL_WINDOW) {
+        engine->prefill_tokens /= 2;
+        engine->prefill_ns /= 2;
+    }
+    engine->prefill_tokens += tokens;
+    engine->prefill_ns += took_ns;
+    uint64_t rate = (uint64_t)((double)engine->prefill_tokens * 1e9 / (double)engine->prefill_ns);
+    uint64_t change =
+        rate > engine->prefill_told ? rate - engine->prefill_told : engine->prefill_told - rate;
+    if (cache_on(engine) && !engine->config.load_always && change > rate / 16) {
+        engine->prefill_told = rate;
+        kvt_ref_cache_tell_prefill(engine->cache, rate);
+    }
+}
+
 static void step(struct kvt_ref_engine *engine, struct kvt_ref_sequence *prompt,
                  uint32_t decoding_count)
 {
@@ -264,10 +284,13 @@ static void step(struct kvt_ref_engine *engine, struct kvt_ref_sequence *prompt,
     engine->step->want_logits = last || decoding_count > 0;
     struct kvt_ref_transfer *restoring =
         prompt && prompt->transfer.restoring ? &prompt->transfer : NULL;
+    uint64_t start_ns = kvt_ref_now_ns();
     if (!kvt_ref_step_run(engine, restoring)) {
         turn_cache_off(engine);
         return;
     }
+    if (rows.prompt_count == KVT_REF_ROWS && !restoring)
+        count_prefill(engine, rows.prompt_count, kvt_ref_now_ns() - start_ns + 1);
     /* A restore that fell short voids the chunk behind it and nothing else: the others read their
      * own blocks only. */
     for (uint32_t row = 0; row < KVT_REF_ROWS; row++)

@@ -98,7 +98,8 @@ static enum enqueued enqueue(struct kvt_ref_engine *engine, struct kvt_ref_trans
                                               : kvt_ref_queue_push(engine->queue, run_task, task);
         if (status != KVT_OK) {
             kvt_ref_log(&engine->log, KVT_REF_WARNING,
-                        "reference engine: enqueueing answered %d; the step is run again", status);
+                        "reference engine: enqueueing answered %s; the step is run again",
+                        kvt_ref_status_name(status));
             return ENQUEUED_PART;
         }
         pthread_mutex_lock(&step->lock);

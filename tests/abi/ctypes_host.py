@@ -49,7 +49,10 @@ class OpenConfig(Structure):
                 u32("role", "page_tokens", "group_ranks", "rank") +
                 [("fields", POINTER(Field)), ("field_count", c_uint64), ("tenant", c_char_p)] +
                 u64("tenant_bytes", "hbm_bytes", "host_bytes", "lease_ttl_ns") +
-                [("evict_policy", c_char_p)] + u64("evict_policy_bytes", "flags"))
+                [("evict_policy", c_char_p)] + u64("evict_policy_bytes", "flags") +
+                [("nvme", c_char_p)] + u64("nvme_bytes") +
+                [("admit_policy", c_char_p)] + u64("admit_policy_bytes",
+                                                   "nvme_write_bytes_per_day"))
 
 
 class Region(Structure):
@@ -302,7 +305,7 @@ def main():
     expect("delivered", sum(stats.tokens_delivered), TOKENS)
     expect("conservation breaks", stats.conservation_breaks, 0)
     engine.close()
-    expect("a flag that is not known", engine.open(flags=1), UNSUPPORTED)
+    expect("a flag that is not known", engine.open(flags=1 << 63), UNSUPPORTED)
     expect("a config without its magic", engine.open(magic=0), INVAL)
     print("the plug-in works from Python")
 

@@ -27,7 +27,7 @@ START_TEST(old_host_is_judged)
         small.entry->open(&small.host, &config, &small.engine, small.why, sizeof(small.why)),
         KVT_ERR_INVAL);
     config = small_config(&small);
-    config.flags = 1;
+    config.flags = UINT64_C(1) << 63;
     ck_assert_int_eq(
         small.entry->open(&small.host, &config, &small.engine, small.why, sizeof(small.why)),
         KVT_ERR_UNSUPPORTED);

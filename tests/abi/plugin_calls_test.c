@@ -324,7 +324,13 @@ START_TEST(without_an_engine)
     engine.streams->stream_destroy(NULL, engine.stream);
     engine.streams->event_destroy(NULL, NULL);
     ck_assert_uint_eq(out, 77);
-    ck_assert_int_eq(p->hint(engine.engine, 1, NULL, 0), KVT_ERR_UNSUPPORTED);
+    ck_assert_int_eq(p->hint(engine.engine, 999, NULL, 0), KVT_ERR_UNSUPPORTED);
+    uint64_t value = 1000;
+    ck_assert_int_eq(p->hint(engine.engine, KVT_HINT_PREFILL_RATE, NULL, 8), KVT_ERR_INVAL);
+    ck_assert_int_eq(p->hint(engine.engine, KVT_HINT_PREFILL_RATE, &value, 4), KVT_ERR_INVAL);
+    ck_assert_int_eq(p->hint(NULL, KVT_HINT_PREFILL_RATE, &value, 8), KVT_ERR_INVAL);
+    ck_assert_int_eq(p->hint(engine.engine, KVT_HINT_PREFILL_RATE, &value, 8), KVT_OK);
+    ck_assert_int_eq(p->hint(engine.engine, KVT_HINT_PREFETCH, &value, 8), KVT_ERR_STALE);
     close_engine();
 }
 END_TEST

@@ -21,7 +21,7 @@ START_TEST(the_entry)
     ck_assert_uint_eq(entry->caps_required, 0);
     ck_assert_uint_eq(entry->caps_offered, KVT_CAP_CPU_DEVICE | KVT_CAP_REGION_WAIT |
                                                KVT_CAP_EXTRA_KEYS | KVT_CAP_HBM_TIER |
-                                               KVT_CAP_HOST_TIER);
+                                               KVT_CAP_HOST_TIER | KVT_CAP_NVME_TIER);
     /* Every function of the table is there. */
     const unsigned char *begin = (const unsigned char *)entry + offsetof(kvt_plugin_entry, open);
     for (size_t at = offsetof(kvt_plugin_entry, open); at < sizeof(*entry); at += sizeof(void *)) {

@@ -293,7 +293,7 @@ static void extensions(struct kvt_conf *conf)
                  s->sync != NULL,
              KVT_EXT_CPU_STREAM " is not whole");
     }
-    WANT(rig.entry->hint(rig.engine, 1, NULL, 0), KVT_ERR_UNSUPPORTED, "hint");
+    WANT(rig.entry->hint(rig.engine, UINT32_MAX, NULL, 0), KVT_ERR_UNSUPPORTED, "hint");
     kvt_conf_end(&rig);
 }
 
@@ -309,5 +309,5 @@ const struct kvt_conf_clause kvt_conf_open_clauses[] = {
     {"open.memory", "each allocation of open may fail; all is given back", open_memory},
     {"bind.bad", "layouts that cannot be are refused; bindings are spent once", bind_bad},
     {"call.null", "NULL where something is needed is refused", null_args},
-    {"ext.names", "extensions by name, unknown ones NULL; hint unsupported", extensions},
+    {"ext.names", "extensions by name, unknown ones NULL; unknown hints too", extensions},
     {NULL, NULL, NULL}};

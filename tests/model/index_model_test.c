@@ -307,7 +307,8 @@ static void plant_other_tier(struct world *world)
     struct model_page *page = &world->model.pages[pick_page(world, false)];
     uint32_t serial = page->serial[0];
     page->serial[0] = page->serial[1];
-    page->serial[1] = serial;
+    page->serial[1] = page->serial[2];
+    page->serial[2] = serial;
 }
 
 static void plant_lease_elsewhere(struct world *world)

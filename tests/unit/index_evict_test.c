@@ -109,7 +109,7 @@ START_TEST(three_shards)
     uint32_t record = record_of(&rig, "AB CD EF", 1);
     rig_move(&rig, record, 2, KVT_HBM, true);
     rig_check(&rig);
-    for (uint32_t tier = 0; tier < KVT_TIERS; tier++) {
+    for (uint32_t tier = 0; tier < KVT_MEMORY_TIERS; tier++) {
         for (uint32_t shard = 0; shard < 3; shard++) {
             struct kvt_place place = kvt_page_place(rig.index, record, tier, shard);
             struct kvt_place want = rig_place(&rig, 2, shard);

@@ -227,7 +227,7 @@ START_TEST(namespace_fails_at_its_root)
         failures += status != KVT_OK;
         rig_check(&rig);
     }
-    ck_assert_uint_eq(failures, 3); /* its name, the chunk of nodes, the first policy's state */
+    ck_assert_uint_eq(failures, 4); /* its name, the chunk of nodes, two policies' states */
     ck_assert_int_eq(kvt_index_namespace(rig.index, "other", 5, 7, &ns), KVT_OK);
     ck_assert_uint_eq(rig_put_in(&rig, ns, "AB CD", KVT_HOST), 2);
     rig_close(&rig);

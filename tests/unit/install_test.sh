@@ -91,10 +91,10 @@ needed=$(readelf -d "$folder/ten" | sed -nE 's/.*NEEDED.*\[(libkvtier.*)\]/\1/p'
 if "$cc" -o "$folder/inside" "$folder/inside.c" -L"$root/lib" -lkvtier 2>/dev/null; then
     complain "an inner symbol can be linked"
 fi
-"$cc" -o "$folder/inside" "$folder/inside.c" "$root/lib/libkvtier.a" -pthread ||
+"$cc" -o "$folder/inside" "$folder/inside.c" "$root/lib/libkvtier.a" -luring -pthread ||
     complain "the control does not link: the symbol has another name now"
 "$cc" -std=c11 -I"$root/include/kvtier" "$folder/ten.c" -o "$folder/ten" "$root/lib/libkvtier.a" \
-    -pthread || complain "the static library does not link"
+    -luring -pthread || complain "the static library does not link"
 LD_LIBRARY_PATH='' "$folder/ten" || complain "the program with the static library does not run"
 
 # ---- the program, its manual, its completion ----
