@@ -291,7 +291,7 @@ $(PROGRAM): $(call obj,$(TOOL_SRC)) $(REF_OBJ) $(LIB)
 # ---- installing ----
 
 MAN_PAGES := $(wildcard man/*.1)
-HEADERS := cache/kvt_status.h cache/kvt_cache.h engine_plugin/kvt_engine.h
+HEADERS := cache/kvt_status.h cache/kvt_cache.h cache/kvt_store.h engine_plugin/kvt_engine.h
 INSTALLED_FOLDERS := lib/kvtier libexec/kvtier include/kvtier
 INSTALLED := bin/kvtier lib/libkvtier.a lib/$(KVT_SO) lib/$(KVT_SO_MAJOR) lib/libkvtier.so \
     lib/kvtier/$(notdir $(PLUGIN)) libexec/kvtier/kvtier-catalog $(addprefix include/kvtier/,$(notdir $(HEADERS))) \

@@ -19,7 +19,7 @@ _kvtier() {
     fi
     help=$("$program" "${command[@]}" --help 2>/dev/null) || return 0
     case $before in
-    --plugin | --out) words= ;; # a file
+    --plugin | --out | --store) words= ;; # a file or folder
     --*) words=$(_kvtier_choices "$before" "$help") ;;
     *)
         case $current/${command[*]} in

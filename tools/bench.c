@@ -1,5 +1,5 @@
 /*
- * kvtier bench: the measured numbers of the index.
+ * kvtier bench: the measured numbers. Those of the index:
  *
  * match   A tree of a million pages over at least a hundred sessions with shared heads and branches
  *         (every session grew turn by turn; sub-agents forked from it and split its edges). In
@@ -179,27 +179,41 @@ static int help(void)
 {
     (void)printf("Usage: kvtier bench NAME [OPTION]...\n\n"
                  "  match   looking up a long prompt, against memcmp of its tokens\n"
-                 "  insert  what the index takes of memory a page\n\n"
+                 "  insert  what the index takes of memory a page\n"
+                 "  nvme    reading and writing pages on a drive, against fio\n"
+                 "  open    opening a store of a million pages, against a walk over them\n\n"
                  "kvtier bench NAME --help says more.\n\n"
                  "Exit status: 0 done; 2 wrong usage; 3 could not do it.\n");
     return KVT_EXIT_DONE;
 }
 
+struct bench {
+    const char *name;
+    int (*run)(int argc, char **argv);
+};
+
+static const struct bench benches[] = {
+    {"match", kvt_bench_match},
+    {"insert", kvt_bench_insert},
+    {"nvme", kvt_bench_nvme},
+    {"open", kvt_bench_open_store},
+};
+#define NAMES "'match', 'insert', 'nvme' or 'open'"
+
 int kvt_cmd_bench(int argc, char **argv)
 {
     if (argc < 2) {
-        kvt_usage_error(COMMAND, "which one? 'match' or 'insert'");
+        kvt_usage_error(COMMAND, "which one? " NAMES);
         return KVT_EXIT_USAGE;
     }
     if (strcmp(argv[1], "--help") == 0) {
         return help();
     }
-    if (strcmp(argv[1], "match") == 0) {
-        return kvt_bench_match(argc - 1, argv + 1);
+    for (size_t i = 0; i < sizeof(benches) / sizeof(benches[0]); i++) {
+        if (strcmp(argv[1], benches[i].name) == 0) {
+            return benches[i].run(argc - 1, argv + 1);
+        }
     }
-    if (strcmp(argv[1], "insert") == 0) {
-        return kvt_bench_insert(argc - 1, argv + 1);
-    }
-    kvt_usage_error(COMMAND, "there is no benchmark '%s'; 'match' and 'insert' there are", argv[1]);
+    kvt_usage_error(COMMAND, "there is no benchmark '%s'; give " NAMES, argv[1]);
     return KVT_EXIT_USAGE;
 }

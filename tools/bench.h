@@ -50,5 +50,7 @@ kvt_status kvt_bench_session(struct kvt_bench *, uint32_t session, uint32_t *tok
 
 int kvt_bench_match(int argc, char **argv);
 int kvt_bench_insert(int argc, char **argv);
+int kvt_bench_nvme(int argc, char **argv);
+int kvt_bench_open_store(int argc, char **argv);
 
 #endif

@@ -16,5 +16,6 @@ enum kvt_exit {
 int kvt_cmd_replay(int argc, char **argv);
 int kvt_cmd_generate(int argc, char **argv);
 int kvt_cmd_bench(int argc, char **argv);
+int kvt_cmd_check(int argc, char **argv);
 
 #endif

@@ -21,6 +21,7 @@ static const struct command commands[] = {
     {"replay", "answer a trace with an engine, without and with the cache, and compare",
      kvt_cmd_replay},
     {"generate", "make a multi-turn agent trace", kvt_cmd_generate},
+    {"check", "look at the stores of the nvme tier, repair them on request", kvt_cmd_check},
     {"bench", "measure a part of the cache", kvt_cmd_bench},
 };
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))

@@ -2,8 +2,8 @@
  * Command lines: a table of options gives both the parser and the help.
  *
  * `--name VALUE` and `--name=VALUE`; options and operands in any order; `--` ends the options; an
- * option given twice counts as given last, unless it is a list. What is wrong is one sentence on standard error that
- * names the option and says what is allowed.
+ * option given twice counts as given last, unless it is a list. What is wrong is one sentence on
+ * standard error that names the option and says what is allowed.
  */
 #ifndef KVT_OPTIONS_H
 #define KVT_OPTIONS_H
@@ -34,8 +34,8 @@ struct kvt_option {
     const char *value; /* what the help calls the value; NULL: N, SIZE, PERCENT, the choices */
     const char *help;  /* a sentence without a full stop, the default in brackets at its end */
     /* Where the value lies in the caller's struct: a bool for FLAG, a const char * for TEXT, a
-     * kvt_option_list for LIST, else a uint64_t. What is not given keeps what the caller put there; KVT_NOT_GIVEN is a good way to
-     * tell. */
+     * kvt_option_list for LIST, else a uint64_t. What is not given keeps what the caller put there;
+     * KVT_NOT_GIVEN is a good way to tell. */
     size_t at;
     uint64_t min, max;          /* COUNT, PERCENT; max 0: no limit */
     const char *const *choices; /* CHOICE; NULL-terminated */

@@ -149,8 +149,8 @@ static char *plugin_of_program(void)
     return installed;
 }
 
-/* The stores as the plug-in takes them: one text, separated by ';'. malloc'd; NULL: none. False when
- * there is no memory. */
+/* The stores as the plug-in takes them: one text, separated by ';'. malloc'd; NULL: none. False
+ * when there is no memory. */
 static bool join_stores(const struct kvt_option_list *list, char **out_text)
 {
     size_t bytes = 0;

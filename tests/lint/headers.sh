@@ -21,7 +21,7 @@ while IFS= read -r file; do
     twice "$file" "$cc" -x c -std=c11 -D_GNU_SOURCE $warnings $folders
 done < <(sources | grep '\.h$')
 
-for name in kvt_status.h kvt_cache.h kvt_engine.h; do
+for name in kvt_status.h kvt_cache.h kvt_store.h kvt_engine.h; do
     [ -f "cache/$name" ] || [ -f "engine_plugin/$name" ] || continue
     # An engine has our two folders only, and flags of its own.
     twice "$name" "$cc" -x c -std=c11 -Wpedantic -Wall -Wextra -Wundef -Wpadded -Werror \

@@ -8,7 +8,7 @@
 # cache/move/exec.* runs where the engine's memory is: it reaches no index header, however far.
 . "$(dirname "$0")/common.sh"
 
-public='kvt_status.h kvt_cache.h kvt_engine.h'
+public='kvt_status.h kvt_cache.h kvt_store.h kvt_engine.h'
 
 # layer FILE: sets `layer`.
 layer() {
@@ -52,7 +52,7 @@ allowed() {
 place() {
     file=
     case $1 in
-    kvt_status.h | kvt_cache.h) file=cache/$1 ;;
+    kvt_status.h | kvt_cache.h | kvt_store.h) file=cache/$1 ;;
     kvt_engine.h) file=engine_plugin/$1 ;;
     */*) if [ -f "$1" ]; then file=$1; fi ;;
     esac

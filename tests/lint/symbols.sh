@@ -1,6 +1,6 @@
 #!/bin/bash
 # What is visible: the plug-in exports what kvt.map and kvt_engine.h name, the shared library what
-# kvtier.map and kvt_cache.h name, nothing else; everything global in the static objects has our
+# kvtier.map and its two headers name, nothing else; everything global in the static objects has our
 # prefix; the program needs what it should. Needs a build.
 . "$(dirname "$0")/common.sh"
 
@@ -39,12 +39,14 @@ elif compgen -G 'engine_plugin/*.c' >/dev/null; then
 fi
 
 map=cache/kvtier.map
-header=cache/kvt_cache.h
+headers=(cache/kvt_cache.h)
+[ ! -f cache/kvt_store.h ] || headers+=(cache/kvt_store.h)
 if [ -f "$map" ]; then
     mapped=$(globals "$map")
-    declared=$(bare "$header" | grep -oE '\bkvt_cache_[a-z0-9_]+\(' | tr -d '(' | sort | lines)
+    declared=$(for header in "${headers[@]}"; do bare "$header"; done |
+        grep -oE '\bkvt_(cache|store)_[a-z0-9_]+\(' | tr -d '(' | sort -u | lines)
     [ "$declared" = "$mapped" ] ||
-        complain "$header declares '$declared', $map says '$mapped'"
+        complain "${headers[*]} declare '$declared', $map says '$mapped'"
     shared=build/libkvtier.so.$(cut -d . -f 1,2 VERSION)
     if [ -f "$shared" ]; then
         exported=$(exports "$shared")

@@ -36,7 +36,7 @@ expect 0 'plug-in ABI 0.' --version
 expect 2 'Usage: kvtier COMMAND'
 expect 2 'unknown command fly (see kvtier --help)' fly
 expect 2 'unknown option --fly (see kvtier --help)' --fly
-for command in replay generate bench; do
+for command in replay generate check bench; do
     expect 0 'sage: kvtier '$command $command --help
     expect 2 --fly $command --fly
 done
