@@ -378,13 +378,13 @@ static const struct kvt_option nvme_options[] = {
                  "make and remove a store in this folder, on the drive that is to be measured"),
     KVT_OPT_SIZE("bytes", struct nvme_args, bytes, "bytes of pages (2G)"),
     KVT_OPT_SIZE("page-bytes", struct nvme_args, page_bytes, "bytes of a page (2M)"),
-    KVT_OPT_COUNT("depth", struct nvme_args, depth, 1, 256, "reads at a time (16)"),
+    KVT_OPT_COUNT("depth", struct nvme_args, depth, 1, 256, "reads at a time (32)"),
     KVT_OPT_COUNT("rounds", struct nvme_args, rounds, 1, ROUNDS_MAX, "how often (5)"),
     KVT_OPT_FLAG("fio", struct nvme_args, fio, "take turns with fio, and compare"),
     KVT_OPT_FLAG("mixed", struct nvme_args, mixed,
                  "measure how long reads take beside writes, too"),
     KVT_OPT_COUNT("mixed-depth", struct nvme_args, mixed_depth, 1, 256,
-                  "reads at a time beside writes (4)"),
+                  "reads at a time beside writes (1)"),
     KVT_OPT_FLAG("threads", struct nvme_args, threads, "do without io_uring"),
     KVT_OPT_FLAG("keep", struct nvme_args, keep, "leave the store there"),
     KVT_OPT_FLAG("json", struct nvme_args, json, "print one JSON object"),
@@ -416,8 +416,8 @@ int kvt_bench_nvme(int argc, char **argv)
     static struct nvme_run run; /* once in a process; too large for a stack */
     run.args = (struct nvme_args){.bytes = UINT64_C(2) << 30,
                                   .page_bytes = 2u << 20,
-                                  .depth = 16,
-                                  .mixed_depth = 4,
+                                  .depth = 32,
+                                  .mixed_depth = 1,
                                   .rounds = 5};
     uint32_t operands = 0;
     enum kvt_parse parse = kvt_options_parse(&nvme_line, argc, argv, &run.args, NULL, &operands);

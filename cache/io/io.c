@@ -8,7 +8,6 @@
 /* The kernel takes at most 1 GiB as one registered buffer. */
 #define BUFFER_PIECE_BYTES (UINT64_C(1) << 30)
 /* Of bytes_in_flight, what writes get beside reads when the caller does not say. */
-#define WRITES_SHARE 4u
 
 /* ---- open, close ---- */
 
@@ -77,9 +76,8 @@ kvt_status kvt_io_open(const struct kvt_io_config *config, struct kvt_io **out_i
     io->depth = depth;
     io->bytes_in_flight_max =
         config->bytes_in_flight != 0 ? config->bytes_in_flight : KVT_IO_BYTES_IN_FLIGHT_DEFAULT;
-    io->writes_beside_reads = config->writes_beside_reads != 0
-                                  ? config->writes_beside_reads
-                                  : io->bytes_in_flight_max / WRITES_SHARE;
+    io->writes_beside_reads =
+        config->writes_beside_reads != 0 ? config->writes_beside_reads : KVT_IO_WRITES_BESIDE_READS;
     io->pid = getpid();
     io->next_late_ns = UINT64_MAX;
     io->stats.backend_reason = "";

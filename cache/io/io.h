@@ -27,7 +27,13 @@
 #define KVT_IO_BUFFERS_MAX 1024u /* registered pieces of memory */
 #define KVT_IO_DEPTH_DEFAULT 64u /* operations in flight, after splitting */
 #define KVT_IO_DEPTH_MAX 1024u
-#define KVT_IO_BYTES_IN_FLIGHT_DEFAULT (UINT64_C(16) << 20)
+/* Reads fill the drive's queue: less leaves a part of its bandwidth unused. Writes do not need so
+ * much, and what they have in flight is what a read that comes finds before it. */
+#define KVT_IO_BYTES_IN_FLIGHT_DEFAULT (UINT64_C(64) << 20)
+#define KVT_IO_WRITES_IN_FLIGHT (UINT64_C(16) << 20)
+#define KVT_IO_WRITES_BESIDE_READS (UINT64_C(4) << 20)
+/* Reads count as being there for so long after the last one ended: they seldom come alone. */
+#define KVT_IO_READS_LINGER_NS UINT64_C(20000000)
 #define KVT_IO_SPLIT_BYTES (UINT64_C(1) << 20) /* larger operations go in pieces of this */
 #define KVT_IO_THREADS 8u                      /* of the thread back end */
 
@@ -78,7 +84,7 @@ struct kvt_io_config {
     struct kvt_clock clock;
     uint32_t depth;               /* 0: default */
     uint64_t bytes_in_flight;     /* 0: default */
-    uint64_t writes_beside_reads; /* bytes; 0: a quarter of bytes_in_flight */
+    uint64_t writes_beside_reads; /* bytes; 0: default */
     bool threads_only;            /* never try io_uring */
 };
 

@@ -128,6 +128,7 @@ struct kvt_io {
     uint32_t pieces_in_flight;
     uint64_t bytes_in_flight, kind_bytes[KVT_IO_CLASSES];
     uint32_t kind_pieces[KVT_IO_CLASSES];
+    uint64_t read_ended_ns;                  /* the last one; 0: none yet */
     uint64_t passed_over_ns[KVT_IO_CLASSES]; /* since when that class has waited without an issue */
     uint64_t next_late_ns;                   /* never after the first deadline */
     uint64_t submissions;                    /* for the fault of every k-th one */

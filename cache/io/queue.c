@@ -291,9 +291,16 @@ static bool fits(const struct kvt_io *io, enum kvt_io_kind kind)
     if (io->bytes_in_flight > 0 && io->bytes_in_flight + bytes > io->bytes_in_flight_max) {
         return false;
     }
-    bool reads = io->waiting[KVT_IO_READ].head != NULL || io->kind_pieces[KVT_IO_READ] > 0;
-    return kind != KVT_IO_WRITE || !reads || io->kind_bytes[kind] == 0 ||
-           io->kind_bytes[kind] + bytes <= io->writes_beside_reads;
+    if (kind != KVT_IO_WRITE || io->kind_bytes[kind] == 0) {
+        return true;
+    }
+    bool reads =
+        io->waiting[KVT_IO_READ].head != NULL || io->kind_pieces[KVT_IO_READ] > 0 ||
+        (io->read_ended_ns != 0 && monotonic_ns() - io->read_ended_ns < KVT_IO_READS_LINGER_NS);
+    uint64_t writes_max = KVT_IO_WRITES_IN_FLIGHT < io->bytes_in_flight_max
+                              ? KVT_IO_WRITES_IN_FLIGHT
+                              : io->bytes_in_flight_max;
+    return io->kind_bytes[kind] + bytes <= (reads ? io->writes_beside_reads : writes_max);
 }
 
 static void start_waiting(struct kvt_io *io)
@@ -348,6 +355,7 @@ static void piece_end(struct kvt_io *io, struct kvt_io_piece *piece, int error, 
     io->pieces_in_flight--;
     io->bytes_in_flight -= piece->all_bytes;
     io->kind_bytes[kind] -= piece->all_bytes;
+    io->read_ended_ns = kind == KVT_IO_READ ? monotonic_ns() : io->read_ended_ns;
     if (--io->kind_pieces[kind] == 0) {
         uint64_t now_ns = monotonic_ns();
         kvt_lock_take(&io->lock);
