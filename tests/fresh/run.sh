@@ -27,6 +27,7 @@ mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE)' 'Created-By: Package
 [ -n "$mirror" ] || skip "this system has no package source of the suite $suite"
 
 root=$(mktemp -d)
+chmod 755 "$root" # as a root is: tests become other users
 cleanup() {
     umount -l "$root/proc" "$root/dev" 2>/dev/null || true
     rm -rf --one-file-system "$root"
