@@ -29,15 +29,14 @@
  * Draws are independent of each other, which real agents are not: they compact as their window
  * fills. So prompts come out longer, 120k tokens at the median where the real trace has 99k.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
 #include "tools/commands.h"
 #include "tools/generate.h"
+#include "tools/generate_file.h"
 #include "tools/options.h"
 #include "tools/trace_read.h"
 
@@ -49,7 +48,6 @@
 #define SCALE_HUNDREDTHS_MAX 100000U
 #define SUB_AGENTS_MAX 10000U
 #define BLOCK_TOKENS_MAX 4096U
-#define WRITE_BYTES_MAX (1U << 20)
 
 static const char *const profile_names[] = {"small", "coding", NULL};
 
@@ -113,7 +111,7 @@ static const struct kvt_option options[] = {
     KVT_OPT_COUNT("block-size", struct arguments, block_tokens, 1, BLOCK_TOKENS_MAX,
                   "tokens of a block id (small 16, coding 64)"),
     KVT_OPT_TEXT("out", struct arguments, out_path, "FILE",
-                 "where to; .gz at its end: compressed (standard output)"),
+                 "where to; .gz at its end: compressed; a whole file or none (-, standard output)"),
 };
 
 static const struct kvt_command_line command_line = {
@@ -137,46 +135,16 @@ static const struct kvt_command_line command_line = {
 
 /* ---- writing ---- */
 
-/* Closes; false when the bytes did not get there. */
-static bool write_plain(const char *path, const struct kvt_generated *generated)
-{
-    FILE *file = path != NULL ? fopen(path, "wb") : stdout;
-    if (file == NULL) {
-        return false;
-    }
-    bool good = fwrite(generated->text, 1, (size_t)generated->bytes, file) == generated->bytes;
-    if (path == NULL) {
-        return fflush(file) == 0 && good;
-    }
-    return fclose(file) == 0 && good;
-}
-
-static bool write_gzip(const char *path, const struct kvt_generated *generated)
-{
-    gzFile file = gzopen(path, "wb9");
-    if (file == NULL) {
-        return false;
-    }
-    bool good = true;
-    for (uint64_t at = 0; good && at < generated->bytes;) {
-        uint64_t left = generated->bytes - at;
-        unsigned bytes = left < WRITE_BYTES_MAX ? (unsigned)left : WRITE_BYTES_MAX;
-        good = gzwrite(file, generated->text + at, bytes) == (int)bytes;
-        at += bytes;
-    }
-    return gzclose(file) == Z_OK && good;
-}
-
 static int write_out(const char *path, const struct kvt_generated *generated)
 {
+    char why[KVT_GENERATE_WHY_BYTES];
     size_t length = path != NULL ? strlen(path) : 0;
     bool gzip = length >= 3 && strcmp(path + length - 3, ".gz") == 0;
-    errno = 0;
-    if (gzip ? write_gzip(path, generated) : write_plain(path, generated)) {
+    if (kvt_generate_write(path, gzip, generated->text, generated->bytes, why, sizeof(why))) {
         return KVT_EXIT_DONE;
     }
     kvt_command_error(COMMAND, "%s cannot be written: %s", path != NULL ? path : "standard output",
-                      errno != 0 ? strerror(errno) : "the compressor failed");
+                      why);
     return KVT_EXIT_FAILED;
 }
 
@@ -224,6 +192,9 @@ int kvt_cmd_generate(int argc, char **argv)
         kvt_options_parse(&command_line, argc, argv, &arguments, NULL, &operand_count);
     if (parsed != KVT_PARSE_DONE) {
         return parsed == KVT_PARSE_HELP ? KVT_EXIT_DONE : KVT_EXIT_USAGE;
+    }
+    if (arguments.out_path != NULL && strcmp(arguments.out_path, "-") == 0) {
+        arguments.out_path = NULL;
     }
     struct kvt_generate_settings settings = settings_of(&arguments);
     struct kvt_generated generated;

@@ -1,6 +1,6 @@
 /*
- * Inside `kvtier generate`: generate.c reads the command line and writes the file,
- * generate_trace.c makes the sessions.
+ * Inside `kvtier generate`: generate.c reads the command line, generate_trace.c makes the sessions,
+ * generate_file.c writes them.
  */
 #ifndef KVT_GENERATE_H
 #define KVT_GENERATE_H

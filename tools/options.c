@@ -1,14 +1,19 @@
 #include "tools/options.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kvt_status.h"
 
 #define HELP_COLUMNS 96
 #define HELP_INDENT 28
+#define RANGE_BYTES 96
+#define HELP_TEXT_BYTES 512
 
 /* ---- values ---- */
 
@@ -170,9 +175,9 @@ static void print_wrapped(const char *text, int column, int indent)
 static void value_name(const struct kvt_option *option, char *out_text, size_t bytes)
 {
     static const char *const names[] = {
-        [KVT_OPTION_FLAG] = "",           [KVT_OPTION_COUNT] = "N", [KVT_OPTION_SIZE] = "SIZE",
-        [KVT_OPTION_PERCENT] = "PERCENT", [KVT_OPTION_CHOICE] = "", [KVT_OPTION_TEXT] = "TEXT",
-        [KVT_OPTION_LIST] = "TEXT"};
+        [KVT_OPTION_FLAG] = "",     [KVT_OPTION_COUNT] = "N",         [KVT_OPTION_POWER] = "N",
+        [KVT_OPTION_SIZE] = "SIZE", [KVT_OPTION_PERCENT] = "PERCENT", [KVT_OPTION_CHOICE] = "",
+        [KVT_OPTION_TEXT] = "TEXT", [KVT_OPTION_LIST] = "TEXT"};
     if (option->value != NULL || option->kind != KVT_OPTION_CHOICE) {
         (void)snprintf(out_text, bytes, "%s",
                        option->value != NULL ? option->value : names[option->kind]);
@@ -183,6 +188,47 @@ static void value_name(const struct kvt_option *option, char *out_text, size_t b
     for (const char *const *choice = option->choices; *choice != NULL && used < bytes; choice++) {
         int n = snprintf(out_text + used, bytes - used, "%s%s", used > 0 ? "|" : "", *choice);
         used += n > 0 ? (size_t)n : 0;
+    }
+}
+
+/* A bound as its kind is written: "64", "4K", "12.50". */
+static void bound_text(const struct kvt_option *option, uint64_t bound, char *out_text,
+                       size_t bytes)
+{
+    static const char *const letters[] = {"", "K", "M", "G", "T"};
+    unsigned unit = 0;
+    if (option->kind == KVT_OPTION_PERCENT && bound % 100 != 0) {
+        (void)snprintf(out_text, bytes, "%" PRIu64 ".%02" PRIu64, bound / 100, bound % 100);
+        return;
+    }
+    if (option->kind == KVT_OPTION_PERCENT) {
+        bound /= 100;
+    }
+    while (option->kind == KVT_OPTION_SIZE && bound != 0 && bound % 1024 == 0 && unit < 4) {
+        bound /= 1024;
+        unit++;
+    }
+    (void)snprintf(out_text, bytes, "%" PRIu64 "%s", bound, letters[unit]);
+}
+
+/* The range of a number: "FROM" MIN "TO" MAX "UP"; empty for what has none. */
+static void range_text(const struct kvt_option *option, const char *from, const char *to,
+                       const char *up, char out_text[RANGE_BYTES])
+{
+    char least[32], most[32];
+    bool number = option->kind == KVT_OPTION_COUNT || option->kind == KVT_OPTION_POWER ||
+                  option->kind == KVT_OPTION_PERCENT ||
+                  (option->kind == KVT_OPTION_SIZE && option->max != 0);
+    out_text[0] = '\0';
+    if (!number) {
+        return;
+    }
+    bound_text(option, option->min, least, sizeof(least));
+    bound_text(option, option->max, most, sizeof(most));
+    if (option->max == 0) {
+        (void)snprintf(out_text, RANGE_BYTES, "%s%s or more%s", from, least, up);
+    } else {
+        (void)snprintf(out_text, RANGE_BYTES, "%s%s%s%s%s", from, least, to, most, up);
     }
 }
 
@@ -204,13 +250,98 @@ static void print_help(const struct kvt_command_line *line)
         } else {
             printf("%-*s", HELP_INDENT, left);
         }
-        print_wrapped(option->help, HELP_INDENT, HELP_INDENT);
+        char range[RANGE_BYTES];
+        char text[HELP_TEXT_BYTES];
+        range_text(option, " [", "..", "]", range);
+        (void)snprintf(text, sizeof(text), "%s%s", option->help, range);
+        print_wrapped(text, HELP_INDENT, HELP_INDENT);
     }
     printf("%-*sthis text\n", HELP_INDENT, "  --help");
     if (line->notes != NULL) {
         printf("\n%s", line->notes);
     }
 }
+
+/* ---- signals ---- */
+
+static const int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+#define ENDING_SIGNALS (sizeof(ending_signals) / sizeof(ending_signals[0]))
+
+#define SENTENCE_BYTES 128
+
+/* Made while nothing is urgent, for a handler may not print. */
+struct sentence {
+    char text[SENTENCE_BYTES];
+    size_t bytes;
+};
+static struct sentence sentences[ENDING_SIGNALS];
+static _Atomic(const char *) doomed_path;
+
+static void write_sentence(const struct sentence *sentence)
+{
+    size_t done = 0;
+    while (done < sentence->bytes) {
+        ssize_t wrote = write(STDERR_FILENO, sentence->text + done, sentence->bytes - done);
+        if (wrote <= 0) {
+            return; /* nobody reads it, and that changes nothing */
+        }
+        done += (size_t)wrote;
+    }
+}
+
+/* The file goes first: writing may block, and a second signal then ends the program where it
+ * stands, for its action is the default one again. */
+static void on_ending_signal(int number)
+{
+    const char *path = atomic_exchange(&doomed_path, NULL);
+    if (path != NULL) {
+        (void)unlink(path);
+    }
+    for (size_t i = 0; i < ENDING_SIGNALS; i++) {
+        if (ending_signals[i] == number) {
+            write_sentence(&sentences[i]);
+        }
+    }
+    (void)raise(number);
+}
+
+void kvt_signals_arm(const char *command)
+{
+    static const char *const reasons[] = {"interrupted (SIGINT)", "told to end (SIGTERM)",
+                                          "its terminal is gone (SIGHUP)",
+                                          "nobody reads its output any more (SIGPIPE)"};
+    /* Takes a progress bar off the screen. */
+    const char *clear = isatty(STDERR_FILENO) == 1 ? "\r\033[K" : "";
+    for (size_t i = 0; i < ENDING_SIGNALS; i++) {
+        struct sigaction now;
+        /* Reset and not deferred: the one that is raised ends the program, and so does another. */
+        struct sigaction action = {.sa_handler = on_ending_signal,
+                                   .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
+        int n = snprintf(sentences[i].text, SENTENCE_BYTES, "%skvtier %s: %s\n", clear, command,
+                         reasons[i]);
+        sentences[i].bytes = n > 0 && n < SENTENCE_BYTES ? (size_t)n : 0;
+        (void)sigemptyset(&action.sa_mask);
+        if (sigaction(ending_signals[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN) {
+            (void)sigaction(ending_signals[i], &action, NULL);
+        }
+    }
+}
+
+void kvt_signals_remove(const char *path) { atomic_store(&doomed_path, path); }
+
+static void change_mask(int how)
+{
+    sigset_t set;
+    (void)sigemptyset(&set);
+    for (size_t i = 0; i < ENDING_SIGNALS; i++) {
+        (void)sigaddset(&set, ending_signals[i]);
+    }
+    (void)pthread_sigmask(how, &set, NULL);
+}
+
+void kvt_signals_hold(void) { change_mask(SIG_BLOCK); }
+
+void kvt_signals_let_go(void) { change_mask(SIG_UNBLOCK); }
 
 /* ---- parsing ---- */
 
@@ -219,41 +350,39 @@ static bool in_range(const struct kvt_option *option, uint64_t number)
     return number >= option->min && (option->max == 0 || number <= option->max);
 }
 
-static bool wrong_count(const struct kvt_command_line *line, const struct kvt_option *option,
-                        const char *value)
+/* A number of the option's kind, in its range. */
+static bool parse_number(const struct kvt_option *option, const char *value, uint64_t *out_number)
 {
-    if (option->max != 0) {
-        kvt_usage_error(line->command,
-                        "--%s: \"%s\" is not a whole number from %" PRIu64 " to %" PRIu64,
-                        option->name, value, option->min, option->max);
-    } else {
-        kvt_usage_error(line->command, "--%s: \"%s\" is not a whole number of %" PRIu64 " or more",
-                        option->name, value, option->min);
+    uint64_t number = 0;
+    bool good = option->kind == KVT_OPTION_SIZE      ? kvt_parse_size(value, &number)
+                : option->kind == KVT_OPTION_PERCENT ? kvt_parse_percent(value, &number)
+                                                     : kvt_parse_count(value, &number);
+    if (!good || !in_range(option, number) ||
+        (option->kind == KVT_OPTION_POWER && (number & (number - 1)) != 0)) {
+        return false;
     }
-    return false;
+    *out_number = number;
+    return true;
 }
 
-static bool wrong_size(const struct kvt_command_line *line, const struct kvt_option *option,
-                       const char *value)
+/* Says what a number should have been; returns false. */
+static bool wrong_number(const struct kvt_command_line *line, const struct kvt_option *option,
+                         const char *value)
 {
-    kvt_usage_error(line->command,
-                    "--%s: \"%s\" is not a size; write a whole number of bytes, or one followed "
-                    "by K, M, G or T (powers of 1024), such as 512M",
-                    option->name, value);
-    return false;
-}
-
-static bool wrong_percent(const struct kvt_command_line *line, const struct kvt_option *option,
-                          const char *value)
-{
-    char most[48] = "or more";
-    if (option->max != 0) {
-        (void)snprintf(most, sizeof(most), "to %" PRIu64, option->max / 100);
-    }
-    kvt_usage_error(line->command,
-                    "--%s: \"%s\" is not a percentage; write a number from %" PRIu64 ".%02" PRIu64
-                    " %s with at most two decimals",
-                    option->name, value, option->min / 100, option->min % 100, most);
+    static const char *const kinds[] = {[KVT_OPTION_COUNT] = "a whole number",
+                                        [KVT_OPTION_POWER] = "a power of two",
+                                        [KVT_OPTION_SIZE] = "a size",
+                                        [KVT_OPTION_PERCENT] = "a percentage"};
+    static const char *const notes[] = {
+        [KVT_OPTION_COUNT] = "",
+        [KVT_OPTION_POWER] = "",
+        [KVT_OPTION_SIZE] = ("; write a whole number of bytes, or one followed by K, M, G or T "
+                             "(powers of 1024), such as 512M"),
+        [KVT_OPTION_PERCENT] = "; write a number with at most two decimals"};
+    char range[RANGE_BYTES];
+    range_text(option, option->max != 0 ? " from " : " of ", " to ", "", range);
+    kvt_usage_error(line->command, "--%s: \"%s\" is not %s%s%s", option->name, value,
+                    kinds[option->kind], range, notes[option->kind]);
     return false;
 }
 
@@ -297,20 +426,11 @@ static bool take_value(const struct kvt_command_line *line, const struct kvt_opt
         *(bool *)place = true;
         return true;
     case KVT_OPTION_COUNT:
-        if (!kvt_parse_count(value, &number) || !in_range(option, number)) {
-            return wrong_count(line, option, value);
-        }
-        *(uint64_t *)place = number;
-        return true;
+    case KVT_OPTION_POWER:
     case KVT_OPTION_SIZE:
-        if (!kvt_parse_size(value, &number)) {
-            return wrong_size(line, option, value);
-        }
-        *(uint64_t *)place = number;
-        return true;
     case KVT_OPTION_PERCENT:
-        if (!kvt_parse_percent(value, &number) || !in_range(option, number)) {
-            return wrong_percent(line, option, value);
+        if (!parse_number(option, value, &number)) {
+            return wrong_number(line, option, value);
         }
         *(uint64_t *)place = number;
         return true;
@@ -407,5 +527,6 @@ enum kvt_parse kvt_options_parse(const struct kvt_command_line *line, int argc, 
         return KVT_PARSE_WRONG;
     }
     *out_operand_count = operand_count;
+    kvt_signals_arm(line->command);
     return KVT_PARSE_DONE;
 }

@@ -3,7 +3,11 @@
  *
  * `--name VALUE` and `--name=VALUE`; options and operands in any order; `--` ends the options; an
  * option given twice counts as given last, unless it is a list. What is wrong is one sentence on
- * standard error that names the option and says what is allowed.
+ * standard error that names the option and says what is allowed. The help ends an option that takes
+ * a number with its range in brackets, from the table: what it says is what is accepted.
+ *
+ * A command line that is good arms the signals that end a program: they then say so with the
+ * command's name, and take the file with them that is being written (kvt_signals_remove).
  */
 #ifndef KVT_OPTIONS_H
 #define KVT_OPTIONS_H
@@ -15,7 +19,8 @@
 enum kvt_option_kind {
     KVT_OPTION_FLAG,    /* no value; the bool becomes true */
     KVT_OPTION_COUNT,   /* a whole number, min..max */
-    KVT_OPTION_SIZE,    /* bytes: a whole number, alone or with K, M, G or T */
+    KVT_OPTION_POWER,   /* a power of two, min..max */
+    KVT_OPTION_SIZE,    /* bytes: a whole number, alone or with K, M, G or T; min..max */
     KVT_OPTION_PERCENT, /* up to two decimals; the value is hundredths of a percent, min..max */
     KVT_OPTION_CHOICE,  /* one of `choices`; the value is its index */
     KVT_OPTION_TEXT,    /* anything but nothing; borrowed from argv */
@@ -37,7 +42,7 @@ struct kvt_option {
      * kvt_option_list for LIST, else a uint64_t. What is not given keeps what the caller put there;
      * KVT_NOT_GIVEN is a good way to tell. */
     size_t at;
-    uint64_t min, max;          /* COUNT, PERCENT; max 0: no limit */
+    uint64_t min, max;          /* COUNT, POWER, SIZE, PERCENT; max 0: no limit */
     const char *const *choices; /* CHOICE; NULL-terminated */
 };
 #define KVT_NOT_GIVEN UINT64_MAX
@@ -53,6 +58,16 @@ struct kvt_option {
 #define KVT_OPT_COUNT(n, of, field, least, most, h)                                                \
     {                                                                                              \
         .name = (n), .kind = KVT_OPTION_COUNT, .at = KVT_OPTION_AT(of, field, uint64_t),           \
+        .min = (least), .max = (most), .help = (h)                                                 \
+    }
+#define KVT_OPT_POWER(n, of, field, least, most, h)                                                \
+    {                                                                                              \
+        .name = (n), .kind = KVT_OPTION_POWER, .at = KVT_OPTION_AT(of, field, uint64_t),           \
+        .min = (least), .max = (most), .help = (h)                                                 \
+    }
+#define KVT_OPT_SIZE_IN(n, of, field, least, most, h)                                              \
+    {                                                                                              \
+        .name = (n), .kind = KVT_OPTION_SIZE, .at = KVT_OPTION_AT(of, field, uint64_t),            \
         .min = (least), .max = (most), .help = (h)                                                 \
     }
 #define KVT_OPT_SIZE(n, of, field, h)                                                              \
@@ -119,6 +134,19 @@ const char *kvt_status_sentence(int32_t status);
 bool kvt_parse_count(const char *text, uint64_t *out_number);
 bool kvt_parse_size(const char *text, uint64_t *out_bytes);
 bool kvt_parse_percent(const char *text, uint64_t *out_hundredths);
+
+/* ---- signals ---- */
+
+/* From now on SIGINT, SIGTERM, SIGHUP and SIGPIPE remove the file that kvt_signals_remove() named,
+ * write one sentence with the command's name and end the program as they would have without us, so
+ * that whoever waits for it sees which one it was. A second one ends it at once. A signal that the
+ * program was told to ignore stays ignored. */
+void kvt_signals_arm(const char *command);
+/* The file to remove then; borrowed until the next call; NULL: none. */
+void kvt_signals_remove(const char *path);
+/* Keeps these signals away while a file and what is to be done with it change together. */
+void kvt_signals_hold(void);
+void kvt_signals_let_go(void);
 
 /* "512", "1.5K", "20.0M": for people to read. */
 #define KVT_SIZE_TEXT_BYTES 32

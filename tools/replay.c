@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kvt_cache.h"
 #include "tools/commands.h"
 #include "tools/options.h"
 
@@ -18,12 +19,18 @@
 #define PLUGIN_NAME "libkvtier_plugin.so"
 #define PLUGIN_INSTALLED "../lib/kvtier" /* from the folder of an installed program */
 #define PAGE_TOKENS_DEFAULT 16U
-#define PAGE_TOKENS_MAX 65536U
-#define CONCURRENCY_MAX 16U /* the engine's */
-#define THREADS_MAX 1024U
+/* What the reference engine and the cache take; tests/unit/tool_ranges_test.c holds them to it. */
+#define BLOCK_TOKENS_MIN 16U
+#define BLOCK_TOKENS_MAX 256U
+#define PAGE_TOKENS_MIN BLOCK_TOKENS_MIN
+#define PAGE_TOKENS_MAX KVT_PAGE_TOKENS_MAX
+#define CONCURRENCY_MAX 16U
+#define THREADS_MAX 64U
+#define CONTEXT_TOKENS_MAX (1U << 20)
 #define OUTPUT_TOKENS_MAX 65536U
-#define CONTEXT_TOKENS_MAX (1U << 24)
+#define BUDGET_BYTES_MAX (UINT64_C(1) << 50) /* what is mapped is far less */
 #define BUDGET_HUNDREDTHS_MAX 10000000U
+#define POLICIES_BYTES 256U /* of their names */
 
 static const char *const only_names[] = {"with", "without", "both", NULL};
 static const char *const baseline_names[] = {"none", "memory", NULL};
@@ -55,19 +62,22 @@ static const struct kvt_option options[] = {
     KVT_OPT_CHOICE("speed", struct arguments, speed, speed_names,
                    "max: ask as soon as answers are there; trace: when the trace's timestamps and "
                    "think times say (max)"),
-    KVT_OPT_COUNT("block-tokens", struct arguments, block_tokens, 1, PAGE_TOKENS_MAX,
-                  "tokens of one KV block of the engine (the engine's own choice)"),
-    KVT_OPT_COUNT("page-tokens", struct arguments, page_tokens, 1, PAGE_TOKENS_MAX,
+    KVT_OPT_POWER("block-tokens", struct arguments, block_tokens, BLOCK_TOKENS_MIN,
+                  BLOCK_TOKENS_MAX,
+                  "tokens of one KV block of the engine, a power of two (the engine's own choice)"),
+    KVT_OPT_COUNT("page-tokens", struct arguments, page_tokens, PAGE_TOKENS_MIN, PAGE_TOKENS_MAX,
                   "tokens of one page of the cache, a multiple of the block (16, or the next "
                   "multiple of the block)"),
     KVT_OPT_COUNT("output-tokens", struct arguments, output_tokens, 1, OUTPUT_TOKENS_MAX,
-                  "tokens to generate for each turn (16)"),
+                  "tokens to generate for each turn, fewer than --context (16)"),
     KVT_OPT_CHOICE("only", struct arguments, only, only_names,
                    "run one half, or both and compare (both)"),
-    KVT_OPT_SIZE("hbm", struct arguments, hbm_bytes,
-                 "budget of the device tier; 0: none (a quarter of the live working set)"),
-    KVT_OPT_SIZE("host", struct arguments, host_bytes,
-                 "budget of the host tier; 0: none (the rest of the live working set)"),
+    KVT_OPT_SIZE_IN("hbm", struct arguments, hbm_bytes, 0, BUDGET_BYTES_MAX,
+                    "budget of the device tier, at least a page; 0: none (a quarter of the live "
+                    "working set)"),
+    KVT_OPT_SIZE_IN("host", struct arguments, host_bytes, 0, BUDGET_BYTES_MAX,
+                    "budget of the host tier, at least a page, and no more than the machine's "
+                    "memory; 0: none (the rest of the live working set)"),
     KVT_OPT_PERCENT("budget-percent", struct arguments, budget_hundredths, 1, BUDGET_HUNDREDTHS_MAX,
                     "scale the default budgets (100)"),
     KVT_OPT_COUNT("context", struct arguments, context_tokens, 2, CONTEXT_TOKENS_MAX,
@@ -75,8 +85,8 @@ static const struct kvt_option options[] = {
                   "(16384)"),
     KVT_OPT_LIST(
         "nvme", struct arguments, nvme, "DIR:SIZE",
-        "keep pages in this folder too, at most SIZE bytes of it; what an earlier run left "
-        "there is found again; once for each drive (no such tier)"),
+        "keep pages in this folder too, at most SIZE bytes of it, 8M or more; what an earlier run "
+        "left there is found again; once for each drive, at most 8 times (no such tier)"),
     KVT_OPT_TEXT("admit", struct arguments, admit_policy, "POLICY",
                  "who goes to nvme: through, on-evict or second-touch (the plug-in's default)"),
     KVT_OPT_FLAG("load-always", struct arguments, load_always,
@@ -91,7 +101,7 @@ static const struct kvt_option options[] = {
                  "eviction policy (the plug-in's default)"),
     KVT_OPT_COUNT("threads", struct arguments, threads, 0, THREADS_MAX,
                   "compute threads; 0: as many as there are, at most 8 (0)"),
-    KVT_OPT_COUNT("seed", struct arguments, seed, 0, 0, "of the engine's weights (1)"),
+    KVT_OPT_COUNT("seed", struct arguments, seed, 0, UINT64_MAX, "of the engine's weights (1)"),
     KVT_OPT_CHOICE("control", struct arguments, control, control_names,
                    "prove the comparison: overwrite a restored page with another's bytes, which "
                    "must be noticed, or with its own, which must not (none)"),
@@ -225,6 +235,74 @@ static void default_budgets(struct kvt_replay_plan *plan)
     }
 }
 
+/* A policy is looked up in the library's list, whether a half with a cache is asked for or not: a
+ * name that is wrong is wrong before the work. */
+static bool policy_known(const char *option, const char *name, const char *(*list)(uint32_t index))
+{
+    char known[POLICIES_BYTES] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; name != NULL && list(i) != NULL; i++) {
+        if (strcmp(list(i), name) == 0) {
+            return true;
+        }
+        int n = snprintf(known + used, sizeof(known) - used, "%s%s", i > 0 ? ", " : "", list(i));
+        used = n > 0 && (size_t)n < sizeof(known) - used ? used + (size_t)n : sizeof(known) - 1;
+    }
+    if (name != NULL) {
+        kvt_usage_error(COMMAND, "--%s: \"%s\" is not a policy; there are: %s", option, name,
+                        known);
+    }
+    return name == NULL;
+}
+
+/* "DIR:SIZE", as the plug-in will take it apart: at the last colon, and at every semicolon. */
+static bool stores_good(const struct kvt_option_list *list)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        const char *text = list->texts[i];
+        const char *colon = strrchr(text, ':');
+        uint64_t bytes = 0;
+        if (colon == NULL || colon == text || !kvt_parse_size(colon + 1, &bytes) ||
+            bytes < KVT_CACHE_STORE_BYTES_MIN || bytes > BUDGET_BYTES_MAX ||
+            strchr(text, ';') != NULL) {
+            kvt_usage_error(COMMAND,
+                            "--nvme: \"%s\" is not DIR:SIZE with a folder without semicolons and "
+                            "a size from 8M to 1024T, such as /mnt/drive:100G",
+                            text);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What the engine or the cache would refuse when the trace has been read. */
+static bool tokens_fit(const struct kvt_replay_plan *plan)
+{
+    if (plan->page_tokens % plan->block_tokens != 0) {
+        kvt_usage_error(COMMAND,
+                        "--page-tokens %" PRIu32
+                        " is not a multiple of the engine's block of %" PRIu32
+                        " tokens (--block-tokens); give one from %" PRIu32 " to %u",
+                        plan->page_tokens, plan->block_tokens, plan->block_tokens, PAGE_TOKENS_MAX);
+        return false;
+    }
+    if (plan->output_tokens >= plan->context_tokens) {
+        kvt_usage_error(COMMAND,
+                        "--output-tokens %" PRIu32 " leaves no room for a prompt in --context "
+                        "%" PRIu32 "; give 1 to %" PRIu32,
+                        plan->output_tokens, plan->context_tokens, plan->context_tokens - 1);
+        return false;
+    }
+    if (plan->only != KVT_REPLAY_WITHOUT && plan->page_tokens > plan->context_tokens) {
+        kvt_usage_error(COMMAND,
+                        "--page-tokens %" PRIu32 " is longer than --context %" PRIu32
+                        "; give at most that",
+                        plan->page_tokens, plan->context_tokens);
+        return false;
+    }
+    return true;
+}
+
 /* What no trace is needed to see. KVT_EXIT_DONE: nothing wrong. */
 static int check_arguments(const struct kvt_replay_plan *plan)
 {
@@ -238,12 +316,8 @@ static int check_arguments(const struct kvt_replay_plan *plan)
                                  "tier: give --nvme too");
         return KVT_EXIT_USAGE;
     }
-    if (plan->page_tokens % plan->block_tokens != 0) {
-        kvt_usage_error(COMMAND,
-                        "--page-tokens %" PRIu32
-                        " is not a multiple of the engine's block of %" PRIu32
-                        " tokens (--block-tokens)",
-                        plan->page_tokens, plan->block_tokens);
+    if (!policy_known("evict", plan->evict_policy, kvt_cache_policy_name) ||
+        !policy_known("admit", plan->admit_policy, kvt_cache_admit_name) || !tokens_fit(plan)) {
         return KVT_EXIT_USAGE;
     }
     if (plan->only == KVT_REPLAY_WITHOUT) {
@@ -260,6 +334,11 @@ static int check_arguments(const struct kvt_replay_plan *plan)
                             i == 0 ? "hbm" : "host", budgets[i], page_bytes);
             return KVT_EXIT_USAGE;
         }
+    }
+    if (plan->nvme != NULL && plan->host_given && plan->host_bytes == 0) {
+        kvt_usage_error(COMMAND, "--host 0 with --nvme: pages pass through the host tier on their "
+                                 "way to nvme; give it at least a page");
+        return KVT_EXIT_USAGE;
     }
     if (plan->hbm_given && plan->hbm_bytes == 0 && plan->host_given && plan->host_bytes == 0) {
         kvt_usage_error(COMMAND, "--hbm 0 and --host 0 leave the cache no memory; use --only "
@@ -458,7 +537,7 @@ int kvt_replay_main(const struct kvt_replay_engine *const *engines, int argc, ch
         return parsed == KVT_PARSE_HELP ? KVT_EXIT_DONE : KVT_EXIT_USAGE;
     }
     const struct kvt_replay_engine *engine = find_engine(engines, arguments.engine);
-    if (engine == NULL) {
+    if (engine == NULL || !stores_good(&arguments.nvme)) {
         return KVT_EXIT_USAGE;
     }
     char *own_plugin = NULL;

@@ -77,6 +77,7 @@ struct kvt_replay_half {
     uint32_t failed_count;
     uint32_t failed_first; /* place in the order of the first one that failed */
     uint64_t wall_ns;      /* from the first submission to the last answer */
+    uint64_t cpu_ns;       /* of all threads of the process meanwhile */
     bool has_stats;
     kvt_stats stats;
 };

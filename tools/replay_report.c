@@ -13,6 +13,7 @@
 
 #define NS_PER_MS 1e6
 #define NS_PER_HOUR 3.6e12
+#define NS_PER_S 1e9
 
 static const char *const tier_names[] = {
     [KVT_TIER_HBM] = "hbm", [KVT_TIER_HOST] = "host", [KVT_TIER_NVME] = "nvme"};
@@ -317,6 +318,16 @@ void kvt_replay_print_table(const struct kvt_replay_plan *plan,
         (double)b->computed_tokens,
         ratio_of(without->ran && with->ran, (double)a->computed_tokens, (double)b->computed_tokens),
         0);
+    /* The halves run one after the other: where the ratio of the wall times is far from that of the
+     * CPU times, the machine was busy with something else during one of them. */
+    print_row("seconds", without->ran, (double)without->wall_ns / NS_PER_S, with->ran,
+              (double)with->wall_ns / NS_PER_S,
+              ratio_of(without->ran && with->ran, (double)without->wall_ns, (double)with->wall_ns),
+              1);
+    print_row("seconds of CPU", without->ran, (double)without->cpu_ns / NS_PER_S, with->ran,
+              (double)with->cpu_ns / NS_PER_S,
+              ratio_of(without->ran && with->ran, (double)without->cpu_ns, (double)with->cpu_ns),
+              1);
     if (with->has_stats) {
         print_cache(with, verdict);
     }
@@ -352,6 +363,58 @@ static void put_number(json_t *object, const char *key, uint64_t number, bool *g
     put(object, key, json_integer((json_int_t)number), good);
 }
 
+/* The bytes at `text` that are one character of UTF-8; 0: they are none. JSON takes what jansson
+ * takes: no overlong forms, no surrogates, nothing above U+10FFFF. */
+static size_t utf8_bytes(const unsigned char *text)
+{
+    static const struct {
+        unsigned char first_min, first_max, second_min, second_max;
+        size_t bytes;
+    } forms[] = {
+        {0x01, 0x7f, 0x00, 0xff, 1}, {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        if (text[0] < forms[i].first_min || text[0] > forms[i].first_max) {
+            continue;
+        }
+        size_t bytes = forms[i].bytes;
+        if (bytes > 1 && (text[1] < forms[i].second_min || text[1] > forms[i].second_max)) {
+            return 0;
+        }
+        for (size_t k = 2; k < bytes; k++) {
+            if (text[k] < 0x80 || text[k] > 0xbf) {
+                return 0;
+            }
+        }
+        return bytes;
+    }
+    return 0;
+}
+
+/* A file's name is bytes, and JSON has only text: each byte that is none becomes U+FFFD. NULL: no
+ * memory. */
+static json_t *json_name(const char *name)
+{
+    static const char replacement[] = "\xef\xbf\xbd";
+    const size_t replacement_bytes = sizeof(replacement) - 1;
+    const unsigned char *from = (const unsigned char *)name;
+    char *text = calloc(strlen(name) + 1, replacement_bytes);
+    if (text == NULL) {
+        return NULL;
+    }
+    for (size_t at = 0; *from != '\0';) {
+        size_t bytes = utf8_bytes(from);
+        memcpy(text + at, bytes > 0 ? (const char *)from : replacement,
+               bytes > 0 ? bytes : replacement_bytes);
+        at += bytes > 0 ? bytes : replacement_bytes;
+        from += bytes > 0 ? bytes : 1;
+    }
+    json_t *value = json_string(text);
+    free(text);
+    return value;
+}
+
 /* Three decimals are more than any of these is measured to. Negative: null. */
 static json_t *real_or_null(double value)
 {
@@ -370,7 +433,8 @@ static json_t *json_half(const struct kvt_replay_half *half,
     put(object, "ttft_ms", ttft, good);
     put(object, "requests_per_hour", real_or_null(has ? summary->requests_per_hour : -1.0), good);
     put_number(object, "failed_requests", half->failed_count, good);
-    put(object, "seconds", real_or_null((double)half->wall_ns / 1e9), good);
+    put(object, "seconds", real_or_null((double)half->wall_ns / NS_PER_S), good);
+    put(object, "cpu_s", real_or_null((double)half->cpu_ns / NS_PER_S), good);
     return object;
 }
 
@@ -445,7 +509,7 @@ kvt_status kvt_replay_print_json(const struct kvt_replay_plan *plan,
 {
     bool good = true;
     json_t *root = json_object();
-    put(root, "trace", json_string(plan->trace_name), &good);
+    put(root, "trace", json_name(plan->trace_name), &good);
     put_number(root, "sessions", plan->order.session_count, &good);
     put_number(root, "turns", plan->order.turn_count, &good);
     put_number(root, "prompt_tokens", plan->needs.prompt_tokens, &good);

@@ -37,12 +37,21 @@ struct feeder {
     uint32_t next;      /* speed max: place of the next turn */
     uint32_t outstanding, done;
     uint64_t start_ns, arrival_first_ms;
+    uint64_t start_cpu_ns;
     uint64_t answered_ns; /* when the last answer came, or the start */
 };
 
 static const struct kvt_trace_turn *turn_at(const struct kvt_replay_plan *plan, uint32_t place)
 {
     return &plan->trace->turns[plan->order.turns[place]];
+}
+
+/* Processor time of all threads of the process. */
+static uint64_t cpu_now_ns(void)
+{
+    struct timespec now = {0, 0};
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
 /* ---- the feeder ---- */
@@ -120,6 +129,7 @@ static kvt_status feeder_init(struct feeder *feeder, const struct kvt_replay_pla
         feeder->arrival_first_ms =
             arrival_ms < feeder->arrival_first_ms ? arrival_ms : feeder->arrival_first_ms;
     }
+    feeder->start_cpu_ns = cpu_now_ns();
     feeder->start_ns = kvt_tool_now_ns();
     feeder->answered_ns = feeder->start_ns;
     for (uint32_t s = 0; plan->speed == KVT_REPLAY_TRACE && s < plan->trace->session_count; s++) {
@@ -368,6 +378,7 @@ static kvt_status run_turns(const struct kvt_replay_plan *plan, struct kvt_ref_e
     }
     kvt_progress_end(&progress);
     half->wall_ns = feeder.answered_ns - feeder.start_ns;
+    half->cpu_ns = cpu_now_ns() - feeder.start_cpu_ns;
     feeder_fini(&feeder);
     if (status == KVT_OK && with_cache) {
         half->stats = (kvt_stats){.struct_size = (uint32_t)sizeof(kvt_stats)};

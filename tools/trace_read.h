@@ -50,15 +50,16 @@ enum kvt_line_end {
     KVT_LINE_BROKEN /* the file cannot be read further; see kvt_lines_error() */
 };
 
+struct kvt_trace_source; /* the file, plain or gzip */
 struct kvt_lines {
-    void *file; /* gzFile */
+    struct kvt_trace_source *source;
     char *chunk;
     size_t chunk_bytes, chunk_at;
     char *line; /* not terminated; valid until the next call */
     uint64_t line_bytes, line_capacity;
     uint64_t line_bytes_max;
     uint64_t line_number; /* of `line`, from 1 */
-    char error[128];
+    char error[160];
 };
 
 kvt_status kvt_lines_open(struct kvt_lines *, const char *path, uint64_t line_bytes_max)

@@ -46,6 +46,11 @@ def write(kind, name, data):
 for name, data in TRACE.items():
     write("trace", name, data)
 write("trace", "text_gzip", gzip.compress(TRACE["text"], mtime=0))
+PARTS = [gzip.compress(TRACE["mooncake"][:90], mtime=0), gzip.compress(TRACE["mooncake"][90:], mtime=0)]
+write("trace", "two_gzip", b"".join(PARTS))
+write("trace", "gzip_and_text", PARTS[0] + b"and more\n")
+write("trace", "gzip_and_zeros", PARTS[0] + bytes(512))
+write("trace", "gzip_and_half", PARTS[0] + PARTS[1][:1])
 write("trace", "cut_gzip", gzip.compress(TRACE["mooncake"] * 20, mtime=0)[:60])
 for name, data in OPTIONS.items():
     write("options", name, data)

@@ -136,7 +136,8 @@ for command in replay generate; do
         "$(said_by $command)"
 done
 same 'the manual of bench' "$(options_of "$pages/kvtier-bench.1")" \
-    "$( (said_by bench match; said_by bench insert; said_by bench nvme; said_by bench open) | sort -u)"
+    "$( (said_by bench match; said_by bench insert; said_by bench nvme;
+        said_by bench open) | sort -u)"
 same 'the commands of the manual' \
     "$(grep -A 1 '^\.TP' "$pages/kvtier.1" | sed -nE 's/^\.B ([a-z]+)$/\1/p' | sort)" \
     "$("$program" --help | sed -nE 's/^  ([a-z]+) .*/\1/p' | sort)"

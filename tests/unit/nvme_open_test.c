@@ -430,8 +430,7 @@ static uint32_t fill(struct nvme_rig *rig, uint32_t bytes)
         }
         wrote += good;
         if (good < 32) {
-            EXPECT(!kvt_nvme_has_room(rig->nvme, bytes));
-            return wrote;
+            return wrote; /* has_room() may be true again: a full catalog is asked again later */
         }
     }
 }

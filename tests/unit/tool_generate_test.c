@@ -1,6 +1,11 @@
 /* Generated traces: the same bytes for a seed, readable, and distributed as documented. */
+#include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 #include "tests/unit/tool_support.h"
@@ -113,6 +118,168 @@ START_TEST(test_what_cannot_be_written)
     ck_assert_int_eq(run.status, KVT_EXIT_DONE);
     ck_assert_ptr_nonnull(strstr(run.out, "--system-prompts"));
     tool_run_free(&run);
+}
+END_TEST
+
+/* ---- the file ---- */
+
+#define FOLDER_BYTES 256
+
+/* A folder of this test's own, and how many files lie in it. */
+static void make_folder(char folder[FOLDER_BYTES])
+{
+    char *path = tool_path(".d");
+    (void)snprintf(folder, FOLDER_BYTES, "%s", path);
+    free(path);
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
+}
+
+static unsigned files_in(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    ck_assert_ptr_nonnull(dir);
+    unsigned count = 0;
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 ? 1 : 0;
+    }
+    (void)closedir(dir);
+    return count;
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs(text, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+/* generate --seed 5 --out PATH, with the status it must end with. */
+static void generate_to(const char *path, int status, const char *part)
+{
+    char words[512];
+    (void)snprintf(words, sizeof(words), "generate --seed 5 --out %s", path);
+    struct tool_run run = generate(words);
+    ck_assert_msg(run.status == status, "%s: status %d: %s", path, run.status, run.err);
+    ck_assert_msg(strstr(run.err, part) != NULL, "\"%s\" not in: %s", part, run.err);
+    tool_run_free(&run);
+}
+
+START_TEST(test_a_whole_file_or_none)
+{
+    static const char *const names[] = {"trace.jsonl", "trace.jsonl.gz"};
+    for (size_t i = 0; i < 2; i++) {
+        char folder[FOLDER_BYTES], path[512];
+        make_folder(folder);
+        (void)snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+        /* A file that may not grow: what is there stays, and nothing lies beside it. */
+        write_text(path, "older\n");
+        struct rlimit kept, small = {1000, 1000};
+        ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &kept), 0);
+        small.rlim_max = kept.rlim_max;
+        void (*action)(int) = signal(SIGXFSZ, SIG_IGN);
+        ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+        char words[1024];
+        (void)snprintf(words, sizeof(words), "generate --seed 5 --out %s", path);
+        struct tool_run run = generate(words);
+        ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &kept), 0);
+        (void)signal(SIGXFSZ, action);
+        ck_assert_int_eq(run.status, KVT_EXIT_FAILED);
+        ck_assert_msg(strstr(run.err, "cannot be written: File too large") != NULL, "%s", run.err);
+        tool_run_free(&run);
+        ck_assert_uint_eq(files_in(folder), 1);
+        char *text = tool_read(path, NULL);
+        ck_assert_str_eq(text, "older\n");
+        free(text);
+        /* The control: with room it is another file, of the same mode. */
+        ck_assert_int_eq(chmod(path, 0640), 0);
+        generate_to(path, KVT_EXIT_DONE, "turns");
+        struct stat now;
+        ck_assert_int_eq(stat(path, &now), 0);
+        ck_assert_uint_eq(now.st_mode & 0777, 0640);
+        ck_assert_uint_gt((uint64_t)now.st_size, 1000);
+        ck_assert_uint_eq(files_in(folder), 1);
+        (void)unlink(path);
+        ck_assert_int_eq(rmdir(folder), 0);
+    }
+}
+END_TEST
+
+START_TEST(test_modes_and_links)
+{
+    char folder[FOLDER_BYTES], path[512], link[512];
+    make_folder(folder);
+    (void)snprintf(path, sizeof(path), "%s/real", folder);
+    (void)snprintf(link, sizeof(link), "%s/link", folder);
+    mode_t mask = umask(027);
+    generate_to(path, KVT_EXIT_DONE, "turns");
+    (void)umask(mask);
+    struct stat now;
+    ck_assert_int_eq(stat(path, &now), 0);
+    ck_assert_uint_eq(now.st_mode & 0777, 0640);
+    /* A link stays one, and what it names is written. */
+    write_text(path, "older\n");
+    ck_assert_int_eq(symlink("real", link), 0);
+    generate_to(link, KVT_EXIT_DONE, "turns");
+    ck_assert_int_eq(lstat(link, &now), 0);
+    ck_assert(S_ISLNK(now.st_mode));
+    ck_assert_int_eq(lstat(path, &now), 0);
+    ck_assert(S_ISREG(now.st_mode));
+    ck_assert_uint_gt((uint64_t)now.st_size, 1000);
+    /* So does one to nothing yet. */
+    (void)unlink(path);
+    generate_to(link, KVT_EXIT_DONE, "turns");
+    ck_assert_int_eq(stat(path, &now), 0);
+    ck_assert_uint_eq(files_in(folder), 2);
+    generate_to(folder, KVT_EXIT_FAILED, "Is a directory");
+    if (geteuid() != 0) {
+        ck_assert_int_eq(chmod(path, 0444), 0);
+        generate_to(path, KVT_EXIT_FAILED, "Permission denied");
+    }
+    (void)unlink(path);
+    (void)unlink(link);
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
+START_TEST(test_what_is_no_file_is_written_as_it_is)
+{
+    struct tool_run plain = generate("generate --seed 5");
+    struct tool_run dash = generate("generate --seed 5 --out -");
+    ck_assert_int_eq(dash.status, KVT_EXIT_DONE);
+    ck_assert_str_eq(dash.out, plain.out);
+    ck_assert_str_eq(dash.err, "");
+    ck_assert_int_ne(access("-", F_OK), 0);
+    tool_run_free(&dash);
+    /* By the descriptor's name: the file that standard output is, and no other in its place. */
+    struct tool_run named = generate("generate --seed 5 --out /dev/stdout");
+    ck_assert_int_eq(named.status, KVT_EXIT_DONE);
+    ck_assert_str_eq(named.out, plain.out);
+    tool_run_free(&named);
+    generate_to("/dev/null", KVT_EXIT_DONE, "turns");
+    struct stat null;
+    ck_assert_int_eq(stat("/dev/null", &null), 0);
+    ck_assert(S_ISCHR(null.st_mode));
+    generate_to("/dev/full", KVT_EXIT_FAILED, "No space left on device");
+    /* A named pipe. It is open at both ends before, and has room for all of it. */
+    char *pipe_path = tool_path(".pipe");
+    ck_assert_int_eq(mkfifo(pipe_path, 0600), 0);
+    int fd = open(pipe_path, O_RDWR | O_NONBLOCK);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_ge(fcntl(fd, F_SETPIPE_SZ, 1 << 20), 0);
+    generate_to(pipe_path, KVT_EXIT_DONE, "turns");
+    size_t length = strlen(plain.out);
+    char *got = calloc(length + 2, 1);
+    ck_assert_ptr_nonnull(got);
+    ck_assert_int_eq((int)read(fd, got, length + 1), (int)length);
+    ck_assert_str_eq(got, plain.out);
+    free(got);
+    (void)close(fd);
+    struct stat now;
+    ck_assert_int_eq(lstat(pipe_path, &now), 0);
+    ck_assert(S_ISFIFO(now.st_mode));
+    tool_remove(pipe_path);
+    tool_run_free(&plain);
 }
 END_TEST
 
@@ -367,10 +534,16 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        test_same_seed_same_bytes,           test_more_sessions_leave_the_first_ones_as_they_are,
-        test_what_cannot_be_written,         test_extremes_are_readable,
-        test_tables_are_what_was_measured,   test_draws,
-        test_a_large_trace_is_as_documented, test_sessions_share_their_starts};
+    const TTest *const tests[] = {test_same_seed_same_bytes,
+                                  test_more_sessions_leave_the_first_ones_as_they_are,
+                                  test_what_cannot_be_written,
+                                  test_a_whole_file_or_none,
+                                  test_modes_and_links,
+                                  test_what_is_no_file_is_written_as_it_is,
+                                  test_extremes_are_readable,
+                                  test_tables_are_what_was_measured,
+                                  test_draws,
+                                  test_a_large_trace_is_as_documented,
+                                  test_sessions_share_their_starts};
     return tool_suite_run("generate", tests, sizeof(tests) / sizeof(tests[0]), NULL, NULL);
 }

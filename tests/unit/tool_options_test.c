@@ -5,7 +5,7 @@
 
 struct values {
     bool fast;
-    uint64_t count, size, percent, choice;
+    uint64_t count, size, percent, choice, power, budget;
     const char *text;
 };
 
@@ -17,6 +17,8 @@ static const struct kvt_option options[] = {
     KVT_OPT_SIZE("size", struct values, size, "how large"),
     KVT_OPT_PERCENT("part", struct values, percent, 50, 20000, "how much (100)"),
     KVT_OPT_CHOICE("colour", struct values, choice, colours, "which"),
+    KVT_OPT_POWER("power", struct values, power, 16, 256, "a power of two (16)"),
+    KVT_OPT_SIZE_IN("budget", struct values, budget, 4096, UINT64_C(3) << 40, "how much of it"),
     KVT_OPT_TEXT("name", struct values, text, "NAME", "what it is called"),
 };
 
@@ -85,6 +87,9 @@ START_TEST(test_values_are_taken)
     ck_assert_uint_eq(operand_count, 2);
     ck_assert_str_eq(operands[0], "one");
     ck_assert_str_eq(operands[1], "two");
+    accept("try one --power 64 --budget 3T");
+    ck_assert_uint_eq(values.power, 64);
+    ck_assert_uint_eq(values.budget, UINT64_C(3) << 40);
     accept("try --count 4 --count 5 -- --fast");
     ck_assert_uint_eq(values.count, 5);
     ck_assert(!values.fast);
@@ -114,6 +119,11 @@ START_TEST(test_wrong_words_are_refused)
     refuse("try a --size 1X", "K, M, G or T");
     refuse("try a --part 0.49", "--part: \"0.49\" is not a percentage");
     refuse("try a --part 200.01", "from 0.50 to 200");
+    refuse("try a --power 48", "--power: \"48\" is not a power of two from 16 to 256");
+    refuse("try a --power 8", "from 16 to 256");
+    refuse("try a --power 512", "from 16 to 256");
+    refuse("try a --budget 4095", "--budget: \"4095\" is not a size from 4K to 3T; write");
+    refuse("try a --budget 4T", "from 4K to 3T");
     refuse("try a --colour pink", "--colour: \"pink\" is not one of red|green|blue");
     refuse("try a --counts 3", "unknown option --counts");
     refuse("try a --coun 3", "unknown option --coun");
@@ -137,7 +147,11 @@ START_TEST(test_help_lists_everything)
                                         "--part PERCENT",
                                         "--colour red|green|blue",
                                         "--name NAME",
-                                        "how many (3)",
+                                        "how many (3) [2..9]",
+                                        "how much (100) [0.50..200]",
+                                        "a power of two (16) [16..256]",
+                                        "how much of it [4K..3T]",
+                                        "how large\n",
                                         "--help",
                                         "A note.\n"};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {

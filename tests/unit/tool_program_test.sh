@@ -66,6 +66,11 @@ case $printed in
     ;;
 esac
 expect 0 '"outputs_identical":true' replay --json "$trace"
+# Both halves say how much CPU they took, and a transformer takes some.
+if [ "$(grep -oE '"cpu_s":[0-9.]*[1-9]' <<<"$printed" | wc -l)" -ne 2 ]; then
+    echo "replay does not tell the CPU seconds of both halves: $printed"
+    failures=$((failures + 1))
+fi
 expect 0 '"conservation":true' replay --json --only with "$trace"
 # The whole trace fits, so every page of a turn is there in the next one.
 expect 0 'identical on all' replay --budget-percent 400 --control same-page "$trace"

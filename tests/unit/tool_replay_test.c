@@ -125,6 +125,11 @@ START_TEST(test_json_has_the_agreed_keys)
     for (int i = 0; i < 2; i++) {
         static const char *const keys[] = {"ttft_ms.p50", "ttft_ms.p95", "ttft_ms.p99",
                                            "requests_per_hour"};
+        char cpu[64];
+        (void)snprintf(cpu, sizeof(cpu), "%s.cpu_s", halves[i]);
+        ck_assert(number_at(root, cpu) >= 0.0);
+        (void)snprintf(cpu, sizeof(cpu), "%s.seconds", halves[i]);
+        ck_assert(number_at(root, cpu) >= 0.0);
         for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
             char path[64];
             (void)snprintf(path, sizeof(path), "%s.%s", halves[i], keys[k]);
@@ -175,6 +180,8 @@ START_TEST(test_table_is_readable)
                                         "made-up, 1 at once, blocks of 4 tokens",
                                         "time to first token, p50, ms",
                                         "10.0            2.0      5.00",
+                                        "\nseconds ",
+                                        "\nseconds of CPU ",
                                         "delivered tokens   hbm 0, host 208",
                                         "evicted 5",
                                         "never_seen 6",
@@ -219,26 +226,26 @@ END_TEST
 START_TEST(test_settings_reach_the_engine)
 {
     struct tool_run run =
-        replay("--only with --seed 9 --threads 3 --context 5000 --block-tokens 8 --page-tokens 24 "
+        replay("--only with --seed 9 --threads 3 --context 5000 --block-tokens 32 --page-tokens 96 "
                "--concurrency 4 --output-tokens 21 --hbm 1M --host=3M --evict lru --plugin ./x.so");
     ck_assert_msg(run.status == KVT_EXIT_DONE, "%s", run.err);
     tool_run_free(&run);
     ck_assert_uint_eq(fake.config.seed, 9);
     ck_assert_uint_eq(fake.config.threads, 3);
     ck_assert_uint_eq(fake.config.context_tokens, 5000);
-    ck_assert_uint_eq(fake.config.block_tokens, 8);
-    ck_assert_uint_eq(fake.config.page_tokens, 24);
+    ck_assert_uint_eq(fake.config.block_tokens, 32);
+    ck_assert_uint_eq(fake.config.page_tokens, 96);
     ck_assert_uint_eq(fake.config.concurrency, 4);
     ck_assert_uint_eq(fake.config.output_tokens, 21);
     ck_assert_uint_eq(fake.config.hbm_bytes, 1 << 20);
     ck_assert_uint_eq(fake.config.host_bytes, 3 << 20);
     ck_assert(!fake.config.control_foreign_page);
     ck_assert(!fake.config.control_same_page);
-    run = replay("--only with --block-tokens 24");
+    run = replay("--only with --block-tokens 64");
     ck_assert_int_eq(run.status, KVT_EXIT_DONE);
     tool_run_free(&run);
     /* A page is the next multiple of the block when nothing is said. */
-    ck_assert_uint_eq(fake.config.page_tokens, 24);
+    ck_assert_uint_eq(fake.config.page_tokens, 64);
 }
 END_TEST
 
@@ -306,6 +313,103 @@ START_TEST(test_plugin_beside_the_program)
 END_TEST
 
 /* ---- order ---- */
+
+START_TEST(test_policies_are_known)
+{
+    static const char *const halves[] = {"with", "without", "both"};
+    static const struct {
+        const char *words, *part;
+    } wrong[] = {
+        {"--evict nonsense", "--evict: \"nonsense\" is not a policy; there are: lru"},
+        {"--evict LRU", "--evict: \"LRU\" is not a policy"},
+        {"--evict lru2 --plugin ./x.so", "--evict: \"lru2\" is not a policy"},
+        {"--nvme /x:1G --admit nonsense", "--admit: \"nonsense\" is not a policy; there are: "},
+    };
+    for (size_t h = 0; h < sizeof(halves) / sizeof(halves[0]); h++) {
+        char words[256];
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+            /* Before any work: a trace that is not there is not even missed. */
+            (void)snprintf(words, sizeof(words), "replay /nonexistent/trace --only %s %s",
+                           halves[h], wrong[i].words);
+            struct tool_run run = tool_command(replay_command, words);
+            ck_assert_int_eq(run.status, KVT_EXIT_USAGE);
+            ck_assert_msg(strstr(run.err, wrong[i].part) != NULL, "%s: %s", words, run.err);
+            tool_run_free(&run);
+        }
+        (void)snprintf(words, sizeof(words), "--only %s --evict lru", halves[h]);
+        struct tool_run run = replay(words);
+        ck_assert_msg(run.status == KVT_EXIT_DONE, "%s", run.err);
+        tool_run_free(&run);
+    }
+    struct tool_run run = replay("--only with --nvme /x:1G --admit on-evict");
+    ck_assert_msg(run.status == KVT_EXIT_DONE, "%s", run.err);
+    tool_run_free(&run);
+}
+END_TEST
+
+/* ---- names ---- */
+
+static void forget_requests(void)
+{
+    fake.id_count[0] = 0;
+    fake.id_count[1] = 0;
+}
+
+/* What the report calls a trace of this name. */
+static void expect_name(const char *name, const char *wanted)
+{
+    char *kept = trace_path;
+    char suffix[128];
+    (void)snprintf(suffix, sizeof(suffix), ".%s", name);
+    trace_path = tool_write(suffix, trace_text);
+    forget_requests();
+    json_t *root = replay_json("--quiet", KVT_EXIT_DONE);
+    const char *said = json_string_value(at(root, "trace"));
+    ck_assert_ptr_nonnull(said);
+    ck_assert_str_eq(strchr(said, '.') + 1, wanted);
+    json_decref(root);
+    tool_remove(trace_path);
+    trace_path = kept;
+}
+
+START_TEST(test_names_that_are_not_text)
+{
+    static const char *const names[][2] = {
+        {"plain", "plain"},
+        {"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"},
+        {"a\xe4"
+         "b",
+         "a\xef\xbf\xbd"
+         "b"},                                    /* Latin-1 */
+        {"\xff\xfe", "\xef\xbf\xbd\xef\xbf\xbd"}, /* never bytes of UTF-8 */
+        {"\xc3", "\xef\xbf\xbd"},                 /* cut */
+        {"\xe2\x82"
+         "x",
+         "\xef\xbf\xbd\xef\xbf\xbdx"}, /* cut, then a letter */
+        {"\xf0\x9f\x98", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xc0\x80", "\xef\xbf\xbd\xef\xbf\xbd"}, /* overlong */
+        {"\xe0\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* a surrogate */
+        {"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+        {"q\"\\\x01\t", "q\"\\\x01\t"}, /* JSON's own to escape */
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        expect_name(names[i][0], names[i][1]);
+    }
+    /* Every pair of bytes that a name can have comes out, as something that JSON takes. */
+    for (int first = 0x80; first <= 0xff; first++) {
+        for (int second = 0x7f; second <= 0xff; second += 0x20) {
+            char name[3] = {(char)first, (char)second, '\0'};
+            char *kept = trace_path;
+            trace_path = tool_write(name, trace_text);
+            forget_requests();
+            json_decref(replay_json("--quiet --only without", KVT_EXIT_DONE));
+            tool_remove(trace_path);
+            trace_path = kept;
+        }
+    }
+}
+END_TEST
 
 static void expect_ids(int half, const char *expected)
 {
@@ -495,8 +599,13 @@ END_TEST
 
 START_TEST(test_wrong_usage)
 {
-    expect("--page-tokens 10", KVT_EXIT_USAGE,
-           "--page-tokens 10 is not a multiple of the engine's block of 4 tokens");
+    expect("--page-tokens 18", KVT_EXIT_USAGE,
+           "--page-tokens 18 is not a multiple of the engine's block of 4 tokens");
+    expect("--context 16 --output-tokens 16", KVT_EXIT_USAGE,
+           "--output-tokens 16 leaves no room for a prompt in --context 16; give 1 to 15");
+    expect("--context 100 --page-tokens 128", KVT_EXIT_USAGE,
+           "--page-tokens 128 is longer than --context 100");
+    expect("--nvme /x:1G --host 0", KVT_EXIT_USAGE, "--host 0 with --nvme");
     expect("--page-tokens 16 --block-tokens 32", KVT_EXIT_USAGE, "block of 32 tokens");
     expect("--hbm 15999", KVT_EXIT_USAGE,
            "--hbm 15999 is smaller than one page, which takes 16000");
@@ -567,6 +676,8 @@ int main(void)
                                   test_controls,
                                   test_default_budgets,
                                   test_plugin_beside_the_program,
+                                  test_policies_are_known,
+                                  test_names_that_are_not_text,
                                   test_one_at_a_time,
                                   test_several_at_a_time,
                                   test_speed_of_the_trace,

@@ -283,6 +283,96 @@ START_TEST(test_files_that_cannot_be_read)
 }
 END_TEST
 
+/* Two files one behind the other, the first cut to `first_bytes` and the second to `second`. */
+static char *tool_join(const char *first, size_t first_bytes, const char *second, size_t bytes)
+{
+    char *both = malloc(first_bytes + bytes);
+    ck_assert_ptr_nonnull(both);
+    memcpy(both, first, first_bytes);
+    memcpy(both + first_bytes, second, bytes);
+    char *path = tool_write_bytes(".gz", both, first_bytes + bytes);
+    free(both);
+    return path;
+}
+
+/* A gzip file is members and nothing else. */
+START_TEST(test_what_follows_compressed_data)
+{
+    char *whole = tool_write_gzip(".gz", text_trace);
+    char *other =
+        tool_write_gzip(".gz", "\n{\"session_id\":\"z\",\"messages\":[" USER "," ANSWER "]}\n");
+    size_t bytes = 0, other_bytes = 0;
+    char *data = tool_read(whole, &bytes);
+    char *more = tool_read(other, &other_bytes);
+    char *path = tool_join(data, bytes, more, other_bytes);
+    ck_assert_msg(kvt_trace_open(path, &trace, why, sizeof(why)) == KVT_OK, "%s", why);
+    ck_assert_uint_eq(trace.session_count, 3);
+    ck_assert_str_eq(trace.sessions[2].id, "z");
+    kvt_trace_close(&trace);
+    tool_remove(path);
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } tails[] = {{"garbage", 7}, {"\0", 1},       {"\0\0\0\0\0\0\0\0", 8},
+                 {"\x1f", 1},    {"\x1f\x8a", 2}, {"\n", 1}};
+    char part[128];
+    (void)snprintf(part, sizeof(part),
+                   "after the compressed data come bytes that are not gzip, at byte %zu of the "
+                   "file",
+                   bytes);
+    for (size_t i = 0; i < sizeof(tails) / sizeof(tails[0]); i++) {
+        path = tool_join(data, bytes, tails[i].text, tails[i].bytes);
+        expect_failure(path, KVT_ERR_IO, part);
+        ck_assert_ptr_nonnull(strstr(why, ", line 4: "));
+        tool_remove(path);
+    }
+    /* Every cut of the second member ends too early, but the one that leaves nothing of it. */
+    for (size_t cut = 2; cut < other_bytes; cut++) {
+        path = tool_join(data, bytes, more, cut);
+        expect_failure(path, KVT_ERR_IO, "the compressed data ends too early");
+        tool_remove(path);
+    }
+    path = tool_join(data, bytes, more, 0);
+    ck_assert_msg(kvt_trace_open(path, &trace, why, sizeof(why)) == KVT_OK, "%s", why);
+    kvt_trace_close(&trace);
+    tool_remove(path);
+    free(data);
+    free(more);
+    tool_remove(whole);
+    tool_remove(other);
+}
+END_TEST
+
+/* Lines and members longer than what is read at once, so that they end anywhere in a chunk. */
+START_TEST(test_many_members)
+{
+    enum { MEMBERS = 300 };
+    char *path = tool_path(".gz");
+    FILE *file = fopen(path, "wb");
+    ck_assert_ptr_nonnull(file);
+    for (int i = 0; i < MEMBERS; i++) {
+        static char line[8192];
+        int length = 1 + i * 7919 % 4000;
+        int n = snprintf(line, sizeof(line),
+                         "{\"session_id\":\"s%d\",\"messages\":[{\"role\":\"user\",\"content\":"
+                         "\"%*d\"}," ANSWER "]}\n",
+                         i, length, i);
+        ck_assert_int_gt(n, 0);
+        char *one = tool_write_gzip(".gz", line);
+        size_t bytes = 0;
+        char *data = tool_read(one, &bytes);
+        ck_assert_uint_eq(fwrite(data, 1, bytes, file), bytes);
+        free(data);
+        tool_remove(one);
+    }
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_msg(kvt_trace_open(path, &trace, why, sizeof(why)) == KVT_OK, "%s", why);
+    ck_assert_uint_eq(trace.session_count, MEMBERS);
+    kvt_trace_close(&trace);
+    tool_remove(path);
+}
+END_TEST
+
 START_TEST(test_small_room_for_the_sentence)
 {
     char little[8] = "1234567";
@@ -487,6 +577,8 @@ int main(void)
                                   test_blocks_shorter_than_one,
                                   test_gzip_is_read_like_plain,
                                   test_files_that_cannot_be_read,
+                                  test_what_follows_compressed_data,
+                                  test_many_members,
                                   test_small_room_for_the_sentence,
                                   test_malformed_lines,
                                   test_limits_are_kept,
