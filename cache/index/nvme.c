@@ -75,9 +75,9 @@ uint32_t kvt_index_segments(const struct kvt_index *index, const struct kvt_matc
 {
     /* From the deepest edge up, written from the end, then moved to the front. */
     uint32_t at = match->node, passed = match->offset, first = max;
-    while (at != KVT_NODE_NONE && first > 0) {
+    while (at != KVT_NODE_NONE) {
         const struct node *node = node_at(index, at);
-        for (uint32_t i = passed; i > 0 && first > 0;) {
+        for (uint32_t i = passed; i > 0;) {
             bool memory = page_in_memory(index, page_at(index, node->pages[i - 1]));
             uint32_t run = 0;
             if (passed == node->page_count && node->fastest_pages[KVT_NVME] == 0) {
@@ -89,6 +89,8 @@ uint32_t kvt_index_segments(const struct kvt_index *index, const struct kvt_matc
             }
             if (first < max && out_segments[first].memory == memory) {
                 out_segments[first].pages += run;
+            } else if (first == 0) {
+                return 0; /* more than fit */
             } else {
                 out_segments[--first] = (struct kvt_segment){.pages = run, .memory = memory};
             }
@@ -96,9 +98,6 @@ uint32_t kvt_index_segments(const struct kvt_index *index, const struct kvt_matc
         }
         at = node->parent;
         passed = at != KVT_NODE_NONE ? node_at(index, at)->page_count : 0;
-    }
-    if (at != KVT_NODE_NONE && node_at(index, at)->depth + passed > 0) {
-        return 0; /* more than fit */
     }
     memmove(out_segments, out_segments + first, (max - first) * sizeof(*out_segments));
     return max - first;
@@ -432,14 +431,32 @@ uint32_t kvt_index_admit_edge(struct kvt_index *index, uint32_t number,
     return admitted;
 }
 
+/* False where the first page that this edge, or one above it, still needs on nvme is lost: nothing
+ * behind it can go there. */
+static bool may_be_written(const struct kvt_index *index, uint32_t number)
+{
+    if (index->lost_pages == 0) {
+        return true;
+    }
+    for (uint32_t at = number; node_at(index, at)->page_count > 0;
+         at = node_at(index, at)->parent) {
+        const struct node *node = node_at(index, at);
+        uint32_t first = done_pages(index, node);
+        if (first < node->page_count &&
+            kvt_page_tiers(index, page_at(index, node->pages[first])) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 uint32_t kvt_index_next_unwritten(struct kvt_index *index, uint32_t after)
 {
     for (uint32_t number = after + 1; number < index->nodes.used; number++) {
         struct node *node = node_at(index, number);
         uint32_t first = node->used ? done_pages(index, node) : 0;
-        if (!node->used || first == node->page_count ||
-            !page_in_memory(index, page_at(index, node->pages[first]))) {
-            continue; /* also where the first one is lost: nothing behind it can go */
+        if (!node->used || first == node->page_count || !may_be_written(index, number)) {
+            continue;
         }
         for (uint32_t i = first; i < node->page_count; i++) {
             page_at(index, node->pages[i])->flags |= PAGE_ADMITTED;

@@ -237,6 +237,18 @@ static bool extras_take(struct kvt_plan *plan, struct kvt_spill *spill,
     return true;
 }
 
+/* The slots come back when the catalog has forgotten what was in them. What this batch was about to
+ * build on may be among what goes: so it is looked at again then. While some are on their way back
+ * no more are taken away, or each try until then would cost a batch. */
+static void room_make(struct kvt_plan *plan)
+{
+    struct kvt_nvme_stats stats;
+    kvt_nvme_stats(plan->nvme->store, &stats);
+    if (stats.slots_dying == 0) {
+        (void)kvt_index_nvme_room(plan->index, KVT_NVME_BATCH_PAGES_MAX);
+    }
+}
+
 enum pick { PICK_MORE, PICK_FULL, PICK_LATER };
 
 /* Add one page. */
@@ -260,9 +272,7 @@ static enum pick pick_page(struct kvt_plan *plan, struct kvt_spill *spill,
     if (status != KVT_OK) {
         source_give(plan, spill, at);
         if (status == KVT_ERR_LIMIT) {
-            /* The slots come back when the catalog has forgotten what was in them. What this batch
-             * was about to build on may be among what goes: so it is looked at again then. */
-            (void)kvt_index_nvme_room(plan->index, KVT_NVME_BATCH_PAGES_MAX);
+            room_make(plan);
         }
         return PICK_LATER;
     }
