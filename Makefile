@@ -101,6 +101,7 @@ REF_SRC := $(wildcard engine_plugin/reference/*.c)
 TOOL_SRC := $(wildcard tools/*.c)
 TOOL_MAIN := tools/main.c
 SUPPORT_SRC := $(wildcard tests/support/*.c)
+CRASH_TEST_SRC := $(wildcard tests/crash/*_test.c)
 TEST_SRC := $(wildcard tests/unit/*_test.c tests/model/*_test.c tests/abi/*_test.c)
 TEST_SH := $(filter-out tests/long/%,$(wildcard tests/*_test.sh tests/*/*_test.sh))
 LONG_SRC := $(wildcard tests/long/*_test.c)
@@ -113,6 +114,13 @@ TOOL_OBJ := $(call obj,$(filter-out $(TOOL_MAIN),$(TOOL_SRC)))
 SUPPORT_OBJ := $(call obj,$(SUPPORT_SRC))
 TESTS := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 LONG_TESTS := $(patsubst %.c,$(BUILD)/%,$(LONG_SRC))
+# Programs to be killed at named steps: the sources that have some are compiled once more for them.
+CRASH_TESTS := $(patsubst %.c,$(BUILD)/%,$(CRASH_TEST_SRC))
+CRASH_WORKER := $(BUILD)/crash/crash_worker
+CRASH_CATALOG := $(BUILD)/crash/kvtier-catalog
+CRASH_RECORDER := $(BUILD)/crash/recorder.so
+CRASH_SRC := $(shell grep -l KVT_CRASH_POINT cache/*.c cache/*/*.c cache/*/*/*.c)
+CRASH_RIG := $(call obj,tests/crash/rig.c tests/crash/verify.c tests/crash/child.c)
 # The conformance program, and plug-ins that it must refuse; wrap.c is what those have in common.
 CONF_OBJ := $(call obj,$(wildcard tests/conformance/*.c))
 CONFORMANCE := $(OUT)/kvt_conformance
@@ -142,7 +150,7 @@ endif
 
 .PHONY: all build help setup demo test test-long asan tsan fuzz lint format format-check bench clean \
     install uninstall golden-update cover \
-    build-tests run-tests run-long print-warnings
+    build-tests run-tests run-long run-crash test-crash print-warnings
 
 all: ## build libkvtier.a, libkvtier_plugin.so and the program kvtier (default)
 	@KVT_NO_INSTALL=1 tests/setup.sh build
@@ -170,6 +178,11 @@ test-long: ## the tests that take minutes
 	@tests/setup.sh build run test
 	@$(MAKE) $(J) build build-tests
 	@$(MAKE) run-long
+
+test-crash: ## kill, cut the power, flip bits: all of it; takes minutes
+	@tests/setup.sh build run test
+	@$(MAKE) $(J) build build-tests
+	@$(MAKE) run-crash
 
 asan: ## the tests under the address and undefined-behaviour sanitizers
 	@$(MAKE) VARIANT=asan test
@@ -233,7 +246,8 @@ print-warnings:
 
 build: $(PRODUCTS)
 
-build-tests: $(TESTS) $(LONG_TESTS) $(BUILD)/tests/abi/old_plugin.so $(CONFORMANCE) $(BROKEN)
+build-tests: $(TESTS) $(LONG_TESTS) $(CRASH_TESTS) $(CRASH_WORKER) $(CRASH_CATALOG) \
+    $(CRASH_RECORDER) $(BUILD)/tests/abi/old_plugin.so $(CONFORMANCE) $(BROKEN)
 
 # KVT_TEST_SCALE tells tests that can run shorter by how much: 10 means a tenth.
 SCALE_release := 1
@@ -243,10 +257,18 @@ SCALE_tsan := 10
 SCALE_cover := 4
 TEST_ENV = KVT_VARIANT=$(VARIANT) KVTIER=$(abspath $(PROGRAM)) KVT_PLUGIN=$(abspath $(PLUGIN)) \
     KVT_TEST_BUILD=$(abspath $(BUILD)) \
-    KVT_CATALOG_PROGRAM=$(abspath $(CATALOG)) KVT_TEST_SCALE=$${KVT_TEST_SCALE:-$(SCALE_$(VARIANT))}
+    KVT_CATALOG_PROGRAM=$(abspath $(CATALOG)) KVT_CRASH_WORKER=$(abspath $(CRASH_WORKER)) \
+    KVT_CRASH_CATALOG=$(abspath $(CRASH_CATALOG)) \
+    KVT_CRASH_RECORDER=$(abspath $(CRASH_RECORDER)) KVT_TEST_SCALE=$${KVT_TEST_SCALE:-$(SCALE_$(VARIANT))}
 
 run-tests:
-	@$(TEST_ENV) tests/run.sh $(TESTS) $(TEST_SH)
+	@$(TEST_ENV) tests/run.sh $(TESTS) $(CRASH_TESTS) $(TEST_SH)
+
+run-crash:
+	@rm -f $(BUILD)/crash/table
+	@$(TEST_ENV) KVT_CRASH=long KVT_CRASH_TABLE=$(abspath $(BUILD))/crash/table \
+	    KVT_TEST_TIMEOUT=$${KVT_TEST_TIMEOUT:-3600} tests/run.sh $(CRASH_TESTS); \
+	    status=$$?; echo; cat $(BUILD)/crash/table; exit $$status
 
 run-long:
 	@$(TEST_ENV) KVT_TEST_TIMEOUT=$${KVT_TEST_TIMEOUT:-3600} tests/run.sh $(LONG_TESTS) $(LONG_SH)
@@ -329,6 +351,35 @@ $(1): $(1).o $(call test_objs,$(1)) $(SUPPORT_OBJ) $(LIB)
 	$$(Q)$$(CC) $$(LDFLAGS_ALL) -o $$@ $$(filter %.o,$$^) $(LIB) $$(TEST_LIBS)
 endef
 $(foreach test,$(TESTS) $(LONG_TESTS),$(eval $(call test_rule,$(test))))
+
+# ---- crash tests ----
+
+$(BUILD)/crash/%.o: %.c VERSION | $(BUILD)/gpu-note
+	$(call say,CC,$< with crash points)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS_ALL) -DKVT_CRASH_POINTS $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+
+crash_obj = $(foreach src,$(1),$(if $(filter $(CRASH_SRC),$(src)),$(BUILD)/crash/$(src:.c=.o), \
+    $(BUILD)/$(src:.c=.o)))
+
+$(CRASH_WORKER): $(call crash_obj,$(CORE_SRC)) $(CRASH_RIG) $(BUILD)/crash/tests/crash/point.o \
+    $(call obj,tests/crash/worker.c)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(TEST_LIBS)
+
+$(CRASH_CATALOG): $(call crash_obj,$(CATALOG_SRC) $(CATALOG_SHARED)) \
+    $(BUILD)/crash/tests/crash/point.o
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LMDB) $(call pkg,--libs,libxxhash)
+
+$(CRASH_RECORDER): $(call obj,tests/crash/recorder.c)
+	$(call say,LINK,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -shared $(LDFLAGS_ALL) -o $@ $^ -ldl
+
+$(CRASH_TESTS): %: %.o $(CRASH_RIG) $(LIB)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(LIB) $(TEST_LIBS)
 
 $(CONFORMANCE): $(CONF_OBJ)
 	$(call say,LINK,$@)

@@ -9,6 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "cache/base/crash_point.h"
 #include "cache/tier/nvme_internal.h"
 
 /* So many records of a commit are for deletes, as long as pages wait for the others. */
@@ -200,6 +201,7 @@ static bool round_sync(struct kvt_nvme *nvme, const struct round *round)
     for (uint32_t i = 0; i < round->batches; i++, batch = batch->next) {
         batch_results(nvme, batch);
     }
+    KVT_CRASH_POINT("before_data_sync");
     for (uint32_t i = 0; i < nvme->drive_count; i++) {
         struct kvt_nvme_drive *drive = &nvme->drives[i];
         if (drive->sync_wanted) {
@@ -224,6 +226,7 @@ static bool round_sync(struct kvt_nvme *nvme, const struct round *round)
         (void)kvt_cond_wait(&nvme->cond, &nvme->lock,
                             nvme->closing ? nvme->close_ns - now_ns : UINT64_MAX);
     }
+    KVT_CRASH_POINT("after_data_sync");
     return true;
 }
 
@@ -318,7 +321,9 @@ static kvt_status commit_answered(struct kvt_nvme *nvme, const struct kvt_catalo
             timeout_ns = left_ns < timeout_ns ? left_ns : timeout_ns;
         }
         kvt_lock_give(&nvme->lock);
+        KVT_CRASH_POINT("before_commit");
         kvt_status status = kvt_catalog_commit(nvme->catalog, batch, timeout_ns, out_error);
+        KVT_CRASH_POINT("after_commit");
         bool answered = status != KVT_ERR_UNAVAILABLE && status != KVT_ERR_TIMEOUT;
         kvt_lock_take(&nvme->lock);
         bool give_up = false;
@@ -349,6 +354,9 @@ static kvt_status commit_answered(struct kvt_nvme *nvme, const struct kvt_catalo
 /* The catalog has forgotten them: their slots are free again. Requires: lock. */
 static void deletes_done(struct kvt_nvme *nvme, struct round *round)
 {
+    if (round->deletes > 0) {
+        KVT_CRASH_POINT("before_slot_reuse");
+    }
     for (uint32_t i = 0; i < round->slots; i++) {
         uint32_t name = nvme->commit_slots[i];
         nvme->dying_head = kvt_nvme_slot_at(nvme, name)->next;

@@ -2,6 +2,7 @@
  * The state of the tier: what does not work is tried again, with pauses that grow; what changes is
  * said once. And pre-writing, which is as little urgent.
  */
+#include "cache/base/crash_point.h"
 #include "cache/tier/nvme_internal.h"
 
 #include <errno.h>
@@ -303,6 +304,7 @@ static void zero_submit(struct kvt_nvme *nvme, struct kvt_nvme_drive *drive, uin
                            .late_ns = UINT64_MAX,
                            .done = zero_op_done,
                            .user = nvme};
+    KVT_CRASH_POINT("prewrite");
     kvt_io_submit(nvme->io, &op, 1);
 }
 

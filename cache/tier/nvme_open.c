@@ -288,12 +288,19 @@ static kvt_status stores_bind(struct opening *o)
 
 /* ---- making it so ---- */
 
+static kvt_status store_data_open(struct opening *o, uint32_t i)
+{
+    return kvt_store_data_open(&o->nvme->drives[i].store, o->nvme->log, o->data_bytes[i],
+                               o->config->buffered, o->why, o->why_bytes);
+}
+
 static kvt_status store_make(struct opening *o, uint32_t i)
 {
     struct kvt_nvme_drive *drive = &o->nvme->drives[i];
     struct kvt_store *store = &drive->store;
-    kvt_status status = kvt_store_data_open(store, o->nvme->log, o->data_bytes[i],
-                                            o->config->buffered, o->why, o->why_bytes);
+    /* A header never speaks of more than there is: it is the first to hear of less. */
+    bool shrinks = store->has_header && o->data_bytes[i] < store->header.data_bytes;
+    kvt_status status = shrinks ? KVT_OK : store_data_open(o, i);
     if (status != KVT_OK) {
         return status;
     }
@@ -314,6 +321,9 @@ static kvt_status store_make(struct opening *o, uint32_t i)
     }
     if (!store->has_header || memcmp(&header, &store->header, sizeof(header)) != 0) {
         status = kvt_store_header_write(store, &header, o->why, o->why_bytes);
+    }
+    if (status == KVT_OK && shrinks) {
+        status = store_data_open(o, i);
     }
     struct kvt_catalog_store *listed = &o->head.stores[i];
     if (i >= o->head.store_count || listed->bytes != header.data_bytes) {

@@ -1,4 +1,5 @@
 /* Slots for writes, batches up to the queue of the flush thread, drops, the write budget. */
+#include "cache/base/crash_point.h"
 #include "cache/tier/nvme_internal.h"
 
 #include <string.h>
@@ -137,6 +138,7 @@ static void write_op_done(struct kvt_io_op *op)
     }
     /* The last one of the batch: from here the flush thread goes on. */
     struct kvt_nvme *nvme = batch->nvme;
+    KVT_CRASH_POINT("after_data_write");
     kvt_lock_take(&nvme->lock);
     batch->landed = true;
     kvt_cond_broadcast(&nvme->cond);
@@ -270,6 +272,7 @@ kvt_status kvt_nvme_write(struct kvt_nvme *nvme, struct kvt_nvme_write *write)
         ops[i] = &batch->ops[i].op;
     }
     kvt_lock_give(&nvme->lock);
+    KVT_CRASH_POINT("before_data_write");
     kvt_io_submit(nvme->io, ops, op_count);
     return KVT_OK;
 }

@@ -1,6 +1,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "cache/base/crash_point.h"
 #include "cache/tier/store.h"
 
 #include <errno.h>
@@ -201,14 +202,32 @@ static kvt_status say_errno(const char *folder, const char *doing, char *why, si
 
 /* ---- folder, lock ---- */
 
+/* The folder's name is in the one above it, which has to be durable too. */
+static bool folder_name_sync(int folder_fd)
+{
+    int above_fd = openat(folder_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (above_fd < 0) {
+        return false;
+    }
+    bool synced = fsync(above_fd) == 0;
+    int error = errno;
+    (void)close(above_fd);
+    errno = error;
+    return synced;
+}
+
 static kvt_status folder_open(struct kvt_store *store, char *why, size_t why_bytes)
 {
-    if (mkdir(store->folder, FOLDER_MODE) != 0 && errno != EEXIST) {
+    bool made = mkdir(store->folder, FOLDER_MODE) == 0;
+    if (!made && errno != EEXIST) {
         return say_errno(store->folder, "cannot make the folder", why, why_bytes);
     }
     store->folder_fd = open(store->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (store->folder_fd < 0) {
         return say_errno(store->folder, "cannot open the folder", why, why_bytes);
+    }
+    if (made && !folder_name_sync(store->folder_fd)) {
+        return say_errno(store->folder, "cannot flush the folder above", why, why_bytes);
     }
     struct stat is;
     if (fstat(store->folder_fd, &is) != 0) {
@@ -488,11 +507,16 @@ kvt_status kvt_store_data_open(struct kvt_store *store, const struct kvt_log *lo
             store->folder, (unsigned long long)is.st_size, (unsigned long long)should_bytes);
     }
     if ((uint64_t)is.st_size > file_bytes) {
+        KVT_CRASH_POINT("before_shrink");
         if (ftruncate(store->data_fd, (off_t)file_bytes) != 0) {
             return say_errno(store->folder, "cannot shrink the data file", why, why_bytes);
         }
+        KVT_CRASH_POINT("after_shrink");
     }
     bool grows = !store->has_header || data_bytes > store->header.data_bytes;
+    if (grows) {
+        KVT_CRASH_POINT("before_growth");
+    }
     kvt_status status = data_allocate(store, log, file_bytes, grows, why, why_bytes);
     if (status != KVT_OK) {
         /* Whatever was claimed goes back; a new file goes altogether. */
@@ -503,6 +527,13 @@ kvt_status kvt_store_data_open(struct kvt_store *store, const struct kvt_log *lo
             (void)unlinkat(store->folder_fd, KVT_STORE_DATA_FILE, 0);
         }
         return status;
+    }
+    if (grows) {
+        /* The header will speak of this size: it must not be durable before the size is. */
+        if (fsync(store->data_fd) != 0) {
+            return say_errno(store->folder, "cannot flush the data file", why, why_bytes);
+        }
+        KVT_CRASH_POINT("after_growth");
     }
     if (!buffered) {
         direct_probe(store, log, data_bytes);
@@ -524,6 +555,7 @@ kvt_status kvt_store_header_write(struct kvt_store *store, const struct kvt_stor
     int error = errno;
     (void)close(fd);
     if (written) {
+        KVT_CRASH_POINT("before_header_rename");
         written = renameat(store->folder_fd, HEADER_FILE_NEW, store->folder_fd,
                            KVT_STORE_HEADER_FILE) == 0 &&
                   fsync(store->folder_fd) == 0;
@@ -534,6 +566,7 @@ kvt_status kvt_store_header_write(struct kvt_store *store, const struct kvt_stor
         errno = error;
         return say_errno(store->folder, "cannot write " KVT_STORE_HEADER_FILE, why, why_bytes);
     }
+    KVT_CRASH_POINT("after_header_rename");
     store->header = *header;
     store->has_header = true;
     return KVT_OK;

@@ -3,6 +3,7 @@
  * delete needs pages too (LMDB never writes over a page that the last transaction can see), and a
  * full file from which nothing can be deleted would stay full for ever.
  */
+#include "cache/base/crash_point.h"
 #include "cache/catalog/process/process.h"
 
 #include <string.h>
@@ -171,7 +172,9 @@ static int apply(struct kvt_process *p, const struct batch *batch, uint64_t *at,
         mdb_txn_abort(txn);
         return rc;
     }
+    KVT_CRASH_POINT("catalog_before_commit");
     rc = mdb_txn_commit(txn);
+    KVT_CRASH_POINT("catalog_after_commit");
     if (rc == 0) {
         p->highest = highest;
         p->recorded = kept ? highest : p->recorded;
@@ -250,7 +253,9 @@ kvt_status kvt_process_set_head(struct kvt_process *p, uint64_t bytes)
         if (rc != 0) {
             mdb_txn_abort(txn);
         } else {
+            KVT_CRASH_POINT("catalog_before_head");
             rc = mdb_txn_commit(txn);
+            KVT_CRASH_POINT("catalog_after_head");
         }
     }
     return rc == 0 ? kvt_process_usage(p) : kvt_process_lmdb(p, rc, "writing its head");

@@ -1,4 +1,5 @@
 /* The folder, the lock against a second owner, and LMDB's environment with its three tables. */
+#include "cache/base/crash_point.h"
 #include "cache/catalog/process/process.h"
 
 #include <errno.h>
@@ -25,6 +26,8 @@
 #define MAP_SPARE_DIVISOR 8u
 #define MAP_SPARE_BYTES (UINT64_C(1) << 20)
 #define MAP_ALIGN_BYTES (UINT64_C(1) << 16)
+/* A file that never had a commit is not larger. */
+#define UNBORN_BYTES_MAX (64 * 1024)
 /* A damaged key at the end must not use up the numbers. */
 #define SEQ_LAST_MAX (UINT64_MAX >> 1)
 
@@ -39,6 +42,7 @@ static const char *path_of(const struct kvt_process *p, const char *name, char o
 static kvt_status folder_make(struct kvt_process *p)
 {
     if (mkdir(p->folder, FOLDER_MODE) == 0) {
+        KVT_CRASH_POINT("catalog_folder");
         char above[KVT_WIRE_FOLDER_BYTES];
         memcpy(above, p->folder, sizeof(above));
         char *slash = strrchr(above, '/');
@@ -203,7 +207,9 @@ static kvt_status tables_make(struct kvt_process *p)
     if (rc != 0) {
         mdb_txn_abort(txn);
     } else {
+        KVT_CRASH_POINT("catalog_before_made");
         rc = mdb_txn_commit(txn);
+        KVT_CRASH_POINT("catalog_after_made");
     }
     if (rc != 0) {
         return kvt_process_lmdb(p, rc, "making it");
@@ -349,6 +355,13 @@ static kvt_status file_open(struct kvt_process *p, bool create)
         return kvt_process_say(p, KVT_ERR_INVAL, 0, "catalog '%s': there is none", p->folder);
     }
     kvt_status status = env_open(p, (uint64_t)is.st_size);
+    if (status == KVT_ERR_CORRUPT && create && is.st_size <= UNBORN_BYTES_MAX) {
+        /* A power cut before its first commit was durable: there was never anything in it. */
+        if (truncate(path, 0) != 0) {
+            return kvt_process_lmdb(p, errno, "making it anew");
+        }
+        status = env_open(p, 0);
+    }
     if (status != KVT_OK) {
         return status;
     }
