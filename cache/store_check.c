@@ -266,7 +266,9 @@ static kvt_status catalog_look(struct kvt_check *check, struct kvt_catalog **out
     }
     char program_why[KVT_CHECK_SENTENCE_BYTES];
     (void)snprintf(program_why, sizeof(program_why), "%s", why);
-    if (status == KVT_ERR_CORRUPT || status == KVT_ERR_INVAL) {
+    /* A file that kills who opens it is as bad as one that says what is wrong with it. */
+    bool deadly = status == KVT_ERR_UNAVAILABLE && strstr(why, "died while it was opened") != NULL;
+    if (deadly || status == KVT_ERR_CORRUPT || status == KVT_ERR_INVAL) {
         check->catalog_unreadable = true;
         file_damage(check, "store '%s': its catalog cannot be opened: %s", check->stores[0].folder,
                     program_why);

@@ -135,7 +135,9 @@ void kvt_catalog_close(struct kvt_catalog *catalog)
         return;
     }
     /* A forked child of the owner has a copy of the socket: it must not end what is not its own. */
-    if (catalog->child.socket >= 0 && getpid() == catalog->owner) {
+    bool ended = false;
+    bool mine = catalog->child.socket >= 0 && getpid() == catalog->owner;
+    if (mine) {
         (void)shutdown(catalog->child.socket, SHUT_WR);
         uint64_t deadline_ns = kvt_catalog_deadline(KVT_CATALOG_CLOSE_WAIT_NS);
         /* When it has closed the file and given its lock back, it closes the socket. */
@@ -143,11 +145,18 @@ void kvt_catalog_close(struct kvt_catalog *catalog)
             ssize_t got =
                 recv(catalog->child.socket, catalog->buffer, KVT_WIRE_PIECE_BYTES, MSG_DONTWAIT);
             if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) {
+                ended = true;
                 break;
             }
         }
     }
-    kvt_catalog_child_close(&catalog->child);
+    if (mine && !ended) {
+        /* Stopped, or stuck: what it had not answered was promised to nobody, and a process that is
+         * left behind would keep the store from its next owner. */
+        kvt_catalog_child_kill(&catalog->child);
+    } else {
+        kvt_catalog_child_close(&catalog->child);
+    }
     catalog_free(catalog);
 }
 

@@ -195,6 +195,9 @@ static bool source_take(struct kvt_plan *plan, struct kvt_spill *spill, uint32_t
         spill->tiers[at] = KVT_HBM;
         uint64_t bytes = kvt_slot_bytes(plan, kvt_page_slot_bytes(plan->index, page));
         if (kvt_slab_reserve(plan->tiers[KVT_HOST].slab, bytes, &spill->temps[at]) != KVT_OK) {
+            /* Host memory may be full of what can only go down behind this page. The tree changes:
+             * the batch is put together again, later. */
+            (void)kvt_index_shed(plan->index, KVT_HOST, KVT_HOST_ROOM_PAGES);
             return false;
         }
     }

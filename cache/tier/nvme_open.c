@@ -8,6 +8,7 @@
  */
 #include "cache/tier/nvme_internal.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -419,6 +420,26 @@ static kvt_status open_all(struct opening *o)
     return status;
 }
 
+/* A file that may not grow so large is an error, and not the end of the process: the signal that
+ * says the same is kept away. Our own threads never see it. */
+static kvt_status open_unharmed(struct opening *o)
+{
+    const struct timespec now = {0, 0};
+    sigset_t too_large, before;
+    (void)sigemptyset(&too_large);
+    (void)sigaddset(&too_large, SIGXFSZ);
+    bool kept = pthread_sigmask(SIG_BLOCK, &too_large, &before) == 0;
+    kvt_status status = open_all(o);
+    if (kept && sigismember(&before, SIGXFSZ) == 0) {
+        while (sigtimedwait(&too_large, NULL, &now) == SIGXFSZ) {
+        }
+    }
+    if (kept) {
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    return status;
+}
+
 kvt_status kvt_nvme_open(const struct kvt_nvme_config *config, struct kvt_nvme **out_nvme,
                          char *why, size_t why_bytes)
 {
@@ -446,7 +467,7 @@ kvt_status kvt_nvme_open(const struct kvt_nvme_config *config, struct kvt_nvme *
     }
     kvt_lock_init(&nvme->lock, KVT_RANK_NVME, "nvme");
     kvt_cond_init(&nvme->cond);
-    status = open_all(&o);
+    status = open_unharmed(&o);
     if (status != KVT_OK) {
         kvt_nvme_close(nvme, 0);
         return status;

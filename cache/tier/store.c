@@ -360,6 +360,7 @@ kvt_status kvt_store_open(struct kvt_store *store, const struct kvt_memory *mem,
     if (status != KVT_OK) {
         goto undo_store;
     }
+    bool made = faccessat(store->folder_fd, KVT_STORE_DATA_FILE, F_OK, AT_SYMLINK_NOFOLLOW) != 0;
     store->data_fd = openat(store->folder_fd, KVT_STORE_DATA_FILE,
                             O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, FILE_MODE);
     if (store->data_fd < 0) {
@@ -370,6 +371,7 @@ kvt_status kvt_store_open(struct kvt_store *store, const struct kvt_memory *mem,
     if (status != KVT_OK) {
         goto undo_store;
     }
+    store->data_made = made; /* from here on nobody else has it */
     status = header_load(store->folder_fd, folder, &store->header, why, why_bytes);
     if (status != KVT_OK && status != KVT_ERR_STALE) {
         goto undo_store;
@@ -384,6 +386,13 @@ undo_store:
 
 void kvt_store_close(struct kvt_store *store, const struct kvt_memory *mem)
 {
+    /* An opening that was refused leaves nothing: the folder may be where a drive should be
+     * mounted. */
+    if (store->data_made && store->data_fd >= 0 &&
+        faccessat(store->folder_fd, KVT_STORE_HEADER_FILE, F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
+        (void)unlinkat(store->folder_fd, KVT_STORE_DATA_FILE, 0);
+        (void)unlinkat(store->folder_fd, KVT_STORE_LOCK_FILE, 0);
+    }
     /* Also lets go of the lock, unless the kernel still holds the file for a request. */
     if (store->data_fd >= 0) {
         (void)close(store->data_fd);

@@ -95,6 +95,7 @@ struct kvt_store {
     char *folder;
     size_t folder_bytes; /* with the zero */
     int folder_fd, data_fd;
+    bool data_made;                 /* by this opening */
     bool has_header;                /* else it is a new one */
     bool direct;                    /* data_fd is open with O_DIRECT */
     bool sparse;                    /* the file system allocates at each first write */

@@ -52,7 +52,7 @@ static bool leave_terminal(void)
     if (null > KVT_WIRE_FD) {
         (void)close(null);
     }
-    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT};
+    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT, SIGXFSZ};
     for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++) {
         good = good && signal(ignored[i], SIG_IGN) != SIG_ERR;
     }
