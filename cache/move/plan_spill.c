@@ -339,10 +339,13 @@ static bool on_nvme(const struct kvt_plan *plan, uint32_t page)
 static void take_ended(struct kvt_plan *plan, void *what)
 {
     struct kvt_spill *spill = what;
+    bool orphaned = false; /* the drive did nothing wrong: what a page builds on is gone */
     for (uint32_t i = 0; i < spill->page_count; i++) {
         uint32_t page = spill->pages[i], before = spill->befores[i];
         bool durable = i < spill->write.pages_good;
-        if (durable && before != KVT_PAGE_NONE && !on_nvme(plan, before)) {
+        bool alone = before != KVT_PAGE_NONE && !on_nvme(plan, before);
+        orphaned |= alone && i <= spill->write.pages_good;
+        if (durable && alone) {
             /* What comes before it was lost meanwhile: it must not outlive that there. */
             kvt_nvme_drop(plan->nvme->store, &spill->out[i].place, 1);
             durable = false;
@@ -350,7 +353,7 @@ static void take_ended(struct kvt_plan *plan, void *what)
         kvt_page_write_end(plan->index, page, durable);
         source_give(plan, spill, i);
         plan->stats.spilled_pages += durable;
-        plan->stats.spill_failed_pages += !durable;
+        plan->stats.spill_failed_pages += !durable && !orphaned;
         if (!durable && kvt_page_admit(plan->index, page)) {
             queue_put(plan, kvt_page_node(plan->index, page));
         }
@@ -362,7 +365,7 @@ static void take_ended(struct kvt_plan *plan, void *what)
             }
         }
     }
-    if (spill->write.status != KVT_OK) {
+    if (spill->write.status != KVT_OK && !orphaned) {
         plan->nvme->retry_ns = kvt_now_ns(&kvt_clock_monotonic) + KVT_SPILL_RETRY_NS;
     }
     plan->nvme->spills_running--;

@@ -40,7 +40,9 @@ pid_t kvt_child_start(const char *const *arguments, const char *const *settings,
             _exit(EXIT_NOT_STARTED);
         }
     }
-    (void)execv(copies[0], copies);
+    if (copies[0] != NULL) {
+        (void)execv(copies[0], copies);
+    }
     _exit(EXIT_NOT_STARTED);
 }
 

@@ -1,7 +1,7 @@
 /*
  * Bits that turn over, and pages that come to lie in another's slot: in the data, in the catalog.
- * Whatever is damaged is a miss and is counted; nothing wrong is ever delivered; nobody dies but the
- * catalog's process.
+ * Whatever is damaged is a miss and is counted; nothing wrong is ever delivered; nobody dies but
+ * the catalog's process.
  */
 #include "tests/crash/child.h"
 #include "tests/crash/rig.h"

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+void kvt_crash_point(const char *name);
 void kvt_crash_point(const char *name)
 {
     static _Atomic unsigned long times;

@@ -256,14 +256,12 @@ static void file_build(struct power_test *t, const struct file *file, const char
     for (uint32_t i = 0; i < file->pending_count; i++) {
         const struct record *record = t->records[file->pending[i]];
         bool last = i + 1 == file->pending_count;
-        if (record->synced) {
-            image_apply(bytes, &size, record);
-        } else if (last && choice == CHOICE_SOME && record->kind == RECORD_WRITE) {
+        if (!record->synced && last && choice == CHOICE_SOME && record->kind == RECORD_WRITE) {
             uint64_t sectors = record->bytes / SECTOR_BYTES;
             uint64_t most =
                 SECTOR_BYTES * (uint64_t)test_random_below(&t->random, (uint32_t)sectors + 1);
             image_write(bytes, &size, record, most);
-        } else if (chance(t, choice)) {
+        } else if (record->synced || chance(t, choice)) {
             image_apply(bytes, &size, record);
         }
     }
@@ -276,7 +274,7 @@ static void file_build(struct power_test *t, const struct file *file, const char
 static void state_build(struct power_test *t, enum choice choice)
 {
     const struct model *model = &t->model;
-    int bound[NAMES_MAX];
+    int bound[NAMES_MAX] = {0};
     for (uint32_t i = 0; i < model->name_count; i++) {
         bound[i] = model->names[i].sure;
     }

@@ -176,6 +176,35 @@ START_TEST(calls_can_fail)
 }
 END_TEST
 
+START_TEST(gate_calls_can_fail)
+{
+    struct kvt_test_journal journal = {0, ""};
+    struct kvt_test_step step = {&journal, 'a'};
+    struct kvt_gate *gate = NULL;
+    struct kvt_stream *stream = kvt_test_stream();
+    ck_assert_int_eq(kvt_test_rig.ops->gate_create(kvt_test_rig.device, &gate), KVT_OK);
+    for (uint32_t k = 1; k <= 3; k++) {
+        atomic_store(&kvt_test_rig.faults->fail_call, k);
+        for (uint32_t call = 1; call <= 3; call++) {
+            ck_assert_int_eq(kvt_test_rig.ops->gate_wait(stream, gate, 1),
+                             call == k ? KVT_ERR_DEVICE : KVT_OK);
+        }
+    }
+    kvt_test_call(stream, kvt_test_step_run, &step);
+    ck_assert_int_eq(kvt_test_rig.ops->sync(stream, 5 * MS), KVT_ERR_TIMEOUT);
+    ck_assert_uint_eq(atomic_load(&journal.count), 0);
+    kvt_test_rig.ops->gate_raise(gate, 1);
+    kvt_test_finish(stream);
+    ck_assert_str_eq(journal.text, "a");
+    /* One that failed is not waited for: the gate stays down, and the stream goes on. */
+    atomic_store(&kvt_test_rig.faults->fail_call, 1);
+    ck_assert_int_eq(kvt_test_rig.ops->gate_wait(stream, gate, 9), KVT_ERR_DEVICE);
+    kvt_test_finish(stream);
+    kvt_test_rig.ops->stream_destroy(stream);
+    kvt_test_rig.ops->gate_destroy(gate);
+}
+END_TEST
+
 START_TEST(memory_can_be_short)
 {
     struct kvt_test_journal journal = {0, ""};
@@ -245,6 +274,7 @@ int main(void)
     tcase_add_loop_test(tcase, failed_page_lowers_pages_good, 1, REGIONS * PAGES + 1);
     tcase_add_test(tcase, cancelled_copies_are_skipped);
     tcase_add_test(tcase, calls_can_fail);
+    tcase_add_test(tcase, gate_calls_can_fail);
     tcase_add_test(tcase, memory_can_be_short);
     tcase_add_test(tcase, threads_can_be_short);
     suite_add_tcase(suite, tcase);

@@ -321,6 +321,101 @@ START_TEST(streams_beside_each_other)
 }
 END_TEST
 
+/* ---- gates: steps that wait for the host ---- */
+
+/* Pages `first` .. `first + count - 1` of region 0, behind a gate at `value`. */
+static void copy_behind(struct kvt_stream *stream, struct kvt_gate *gate, uint32_t value,
+                        struct kvt_test_scene *scene, uint32_t first, uint32_t count)
+{
+    struct kvt_page_copy copy = kvt_test_page_copy(scene, KVT_COPY_TO_ENGINE, 0);
+    copy.first_ordinal = first;
+    copy.page_count = count;
+    copy.pages += first;
+    copy.blocks += (size_t)first * BLOCKS;
+    ck_assert_int_eq(kvt_test_rig.ops->gate_wait(stream, gate, value), KVT_OK);
+    ck_assert_int_eq(kvt_test_rig.ops->copy_pages(stream, &copy), KVT_OK);
+}
+
+#define FIRST_STEP 3 /* pages of it; the second has the rest */
+
+START_TEST(steps_wait_and_go_in_order)
+{
+    struct kvt_test_journal journal = {0, ""};
+    struct kvt_test_step steps[] = {{&journal, 'a'}, {&journal, 'b'}, {&journal, 'c'}};
+    struct kvt_gate *gate = NULL;
+    struct kvt_stream *stream = kvt_test_stream(), *other = kvt_test_stream();
+    struct kvt_test_scene *scene = kvt_test_scene_create(3), *before = kvt_test_scene_create(3),
+                          *half = kvt_test_scene_create(3), *whole = kvt_test_scene_create(3);
+    kvt_test_naive_copy(half, KVT_COPY_TO_ENGINE, 0, FIRST_STEP);
+    kvt_test_naive_copy(whole, KVT_COPY_TO_ENGINE, 0, PAGES);
+    ck_assert_int_eq(kvt_test_rig.ops->gate_create(kvt_test_rig.device, &gate), KVT_OK);
+    copy_behind(stream, gate, 1, scene, 0, FIRST_STEP);
+    struct kvt_event *first_copied = kvt_test_event();
+    ck_assert_int_eq(kvt_test_rig.ops->record(first_copied, stream), KVT_OK);
+    kvt_test_call(stream, kvt_test_step_run, &steps[0]);
+    copy_behind(stream, gate, 2, scene, FIRST_STEP, PAGES - FIRST_STEP);
+    kvt_test_call(stream, kvt_test_step_run, &steps[1]);
+    /* Another stream is not held up by it. */
+    kvt_test_call(other, kvt_test_step_run, &steps[2]);
+    kvt_test_finish(other);
+    ck_assert_str_eq(journal.text, "c");
+    ck_assert(kvt_test_scenes_equal(scene, before));
+    kvt_test_rig.ops->gate_raise(gate, 1);
+    ck_assert_int_eq(kvt_test_rig.ops->wait(other, first_copied), KVT_OK);
+    kvt_test_finish(other);
+    ck_assert(kvt_test_scenes_equal(scene, half));
+    ck_assert(!kvt_test_scenes_equal(scene, before));
+    ck_assert_int_eq(kvt_test_rig.ops->sync(stream, 5 * MS), KVT_ERR_TIMEOUT);
+    ck_assert_str_eq(journal.text, "ca");
+    kvt_test_rig.ops->gate_raise(gate, 2);
+    kvt_test_finish(stream);
+    ck_assert(kvt_test_scenes_equal(scene, whole));
+    ck_assert_str_eq(journal.text, "cab");
+    ck_assert_uint_eq(atomic_load(&scene->pages_good), PAGES);
+    /* What it passed already it does not wait for. */
+    copy_behind(stream, gate, 1, before, 0, PAGES);
+    kvt_test_finish(stream);
+    ck_assert(kvt_test_scenes_equal(before, whole));
+    kvt_test_rig.ops->stream_destroy(stream);
+    kvt_test_rig.ops->stream_destroy(other);
+    kvt_test_rig.ops->event_destroy(first_copied);
+    kvt_test_rig.ops->gate_destroy(gate);
+    free(whole);
+    free(half);
+    free(before);
+    free(scene);
+}
+END_TEST
+
+/* A page that did not arrive lowers pages_good before its step goes: it is not copied, nor is what
+ * follows it. */
+START_TEST(what_failed_is_not_copied)
+{
+    struct kvt_gate *gate = NULL;
+    struct kvt_stream *stream = kvt_test_stream();
+    struct kvt_test_scene *scene = kvt_test_scene_create(5), *expected = kvt_test_scene_create(5);
+    const uint32_t good = (uint32_t)_i;
+    kvt_test_naive_copy(expected, KVT_COPY_TO_ENGINE, 0, good);
+    ck_assert_int_eq(kvt_test_rig.ops->gate_create(kvt_test_rig.device, &gate), KVT_OK);
+    copy_behind(stream, gate, 1, scene, 0, FIRST_STEP);
+    copy_behind(stream, gate, 2, scene, FIRST_STEP, PAGES - FIRST_STEP);
+    atomic_store(&scene->pages_good, good);
+    kvt_test_rig.ops->gate_raise(gate, 2); /* both at once */
+    /* Destroying a stream waits for what it waits for. */
+    kvt_test_rig.ops->stream_destroy(stream);
+    kvt_test_rig.ops->gate_destroy(gate);
+    ck_assert(kvt_test_scenes_equal(scene, expected));
+    ck_assert_uint_eq(atomic_load(&scene->pages_good), good);
+    if (good < PAGES) {
+        kvt_test_naive_copy(expected, KVT_COPY_TO_ENGINE, 0, good + 1);
+        ck_assert(!kvt_test_scenes_equal(scene, expected));
+    }
+    kvt_test_rig.ops->gate_destroy(NULL);
+    free(expected);
+    free(scene);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cpu_device");
@@ -335,6 +430,8 @@ int main(void)
     tcase_add_test(tcase, flat_copies);
     tcase_add_test(tcase, device_memory);
     tcase_add_test(tcase, streams_beside_each_other);
+    tcase_add_test(tcase, steps_wait_and_go_in_order);
+    tcase_add_loop_test(tcase, what_failed_is_not_copied, 0, PAGES + 1);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -241,7 +241,7 @@ static uint32_t m_path(const struct m_world *world, const struct m_prompt *promp
 
 static void m_match(struct m_world *world, const struct m_prompt *prompt, struct kvt_match *match)
 {
-    uint32_t path[M_DEPTH], want = 0, tiers[KVT_TIERS] = {0}, memory = 0, runs = 0;
+    uint32_t path[M_DEPTH] = {0}, want = 0, tiers[KVT_TIERS] = {0}, memory = 0, runs = 0;
     struct kvt_segment segments[M_DEPTH];
     (void)m_path(world, prompt, path, &want);
     kvt_index_match(world->index, world->ns, &prompt->prompt, match);

@@ -27,7 +27,7 @@
 #define MAP_SPARE_BYTES (UINT64_C(1) << 20)
 #define MAP_ALIGN_BYTES (UINT64_C(1) << 16)
 /* A file that never had a commit is not larger. */
-#define UNBORN_BYTES_MAX (64 * 1024)
+#define UNBORN_BYTES_MAX 65536
 /* A damaged key at the end must not use up the numbers. */
 #define SEQ_LAST_MAX (UINT64_MAX >> 1)
 
