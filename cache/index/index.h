@@ -311,6 +311,8 @@ void kvt_page_write_end(struct kvt_index *, uint32_t page, bool durable);
  * that nvme has loses them, another leaves the cache, as kvt_index_evict() would have it; one that
  * is admitted to nvme only when nothing else can go. The number freed. */
 uint32_t kvt_index_shed(struct kvt_index *, uint32_t tier, uint32_t count);
+/* The same, but no page leaves the cache for it: only those that nvme has lose a place. */
+uint32_t kvt_index_strip(struct kvt_index *, uint32_t tier, uint32_t count);
 /* Free up to `count` places on nvme, worst first: a page that is in memory stays there. */
 uint32_t kvt_index_nvme_room(struct kvt_index *, uint32_t count);
 /* What nvme holds of this page is wrong: it, and all that continues it, loses its place there. */

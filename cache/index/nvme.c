@@ -274,6 +274,7 @@ struct want {
     uint32_t tier;  /* whose places count; KVT_TIERS: memory's */
     uint32_t count; /* so many more */
     bool spare;     /* pages that are about to be written down are not dropped */
+    bool keep;      /* no page is */
 };
 
 static bool page_counts(const struct kvt_index *index, const struct page *page,
@@ -306,7 +307,7 @@ static uint32_t shed_edge(struct kvt_index *index, uint32_t number, const struct
                 }
             }
             freed++;
-        } else if (i == node->page_count && last_is_free(index, node) &&
+        } else if (!want->keep && i == node->page_count && last_is_free(index, node) &&
                    !(want->spare && (page->flags & PAGE_ADMITTED) != 0)) {
             freed++;
             if (!drop_last(index, number)) {
@@ -392,6 +393,12 @@ uint32_t kvt_index_shed(struct kvt_index *index, uint32_t tier, uint32_t count)
     uint32_t freed = take_away(index, KVT_HOST, want, shed_edge);
     want.spare = false;
     return freed > 0 ? freed : take_away(index, KVT_HOST, want, shed_edge);
+}
+
+uint32_t kvt_index_strip(struct kvt_index *index, uint32_t tier, uint32_t count)
+{
+    const struct want want = {.tier = tier, .count = count, .keep = true};
+    return take_away(index, KVT_HOST, want, shed_edge);
 }
 
 uint32_t kvt_index_nvme_room(struct kvt_index *index, uint32_t count)

@@ -379,7 +379,7 @@ bool kvt_plan_check(struct kvt_plan *plan, char *why, size_t why_bytes)
     if (good && plan->running == 0 && plan->nvme != NULL) {
         struct kvt_nvme_stats nvme;
         kvt_nvme_stats(plan->nvme->store, &nvme);
-        if (nvme.pages != index.tier_pages[KVT_NVME]) {
+        if (nvme.pages - nvme.pages_left != index.tier_pages[KVT_NVME]) {
             (void)snprintf(why, why_bytes, "nvme: %llu slots held, but %llu pages",
                            (unsigned long long)nvme.pages,
                            (unsigned long long)index.tier_pages[KVT_NVME]);

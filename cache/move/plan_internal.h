@@ -31,6 +31,8 @@ enum kvt_job_state { KVT_JOB_IS_FREE, KVT_JOB_IS_STARTING, KVT_JOB_IS_RUNNING, K
 /* Writes under way at the same time, and how much one of them holds. */
 #define KVT_SPILLS_MAX 4u
 #define KVT_SPILL_BYTES (UINT64_C(16) << 20)
+/* Host slots that are made free when pages of hbm find none to go through. */
+#define KVT_SPILL_ROOM_PAGES 32u
 /* Edges that wait to be written. */
 #define KVT_SPILL_QUEUE_MAX 8192u
 /* A write that failed is tried again after this. */
@@ -109,6 +111,7 @@ struct kvt_plan_nvme {
     uint32_t queue[KVT_SPILL_QUEUE_MAX]; /* a ring of edges */
     uint32_t queue_head, queue_count;
     uint64_t retry_ns;                      /* not before this is written again */
+    uint64_t host_short_bytes;              /* a batch found no host slot of this size; 0 */
     uint32_t ns_number[KVT_NAMESPACES_MAX]; /* in the catalog; 0: none yet */
     bool ns_durable[KVT_NAMESPACES_MAX];
     uint32_t ns_last;

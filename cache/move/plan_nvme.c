@@ -174,6 +174,11 @@ static kvt_status load_all(struct kvt_plan *plan, char *why, size_t why_bytes)
     kvt_index_load_end(plan->index);
     kvt_free(plan->mem, load->pages, load->cap * sizeof(*load->pages));
     kvt_free(plan->mem, load, sizeof(*load));
+    /* No number is given twice: pages that were not taken over, or whose namespace's record is
+     * damaged, would be another's. */
+    if (out.namespace_last > plan->nvme->ns_last) {
+        plan->nvme->ns_last = out.namespace_last;
+    }
     if (status != KVT_OK) {
         /* What was loaded is good; the rest is misses. */
         kvt_log(&plan->config.log, KVT_LOG_WARNING,

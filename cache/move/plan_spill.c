@@ -195,9 +195,7 @@ static bool source_take(struct kvt_plan *plan, struct kvt_spill *spill, uint32_t
         spill->tiers[at] = KVT_HBM;
         uint64_t bytes = kvt_slot_bytes(plan, kvt_page_slot_bytes(plan->index, page));
         if (kvt_slab_reserve(plan->tiers[KVT_HOST].slab, bytes, &spill->temps[at]) != KVT_OK) {
-            /* Host memory may be full of what can only go down behind this page. The tree changes:
-             * the batch is put together again, later. */
-            (void)kvt_index_shed(plan->index, KVT_HOST, KVT_HOST_ROOM_PAGES);
+            plan->nvme->host_short_bytes = bytes; /* see host_room_make() */
             return false;
         }
     }
@@ -469,6 +467,18 @@ static bool spill_one(struct kvt_plan *plan)
     return pick != PICK_LATER;
 }
 
+/* Pages of hbm found no host slot to go through: the tier grows, or pages that nvme has leave it.
+ * Between batches, as both change what a batch stands on. May drop and retake the lock. */
+static void host_room_make(struct kvt_plan *plan)
+{
+    uint64_t bytes = plan->nvme->host_short_bytes;
+    plan->nvme->host_short_bytes = 0;
+    if (bytes > 0 && !kvt_slab_has_room(plan->tiers[KVT_HOST].slab, bytes) &&
+        !kvt_room_grow(plan, KVT_HOST, bytes)) {
+        (void)kvt_index_strip(plan->index, KVT_HOST, KVT_SPILL_ROOM_PAGES);
+    }
+}
+
 void kvt_spill_some(struct kvt_plan *plan)
 {
     if (plan->nvme == NULL || plan->quiet ||
@@ -476,6 +486,7 @@ void kvt_spill_some(struct kvt_plan *plan)
         return;
     }
     offer_leaving(plan);
+    host_room_make(plan);
     while (!plan->quiet && plan->nvme->spills_running < KVT_SPILLS_MAX &&
            plan->nvme->queue_count > 0 && spill_one(plan)) {
     }

@@ -50,6 +50,7 @@ static void stats_fill(const struct kvt_nvme *nvme, struct kvt_nvme_stats *stats
     stats->bytes_mapped = nvme->extents_bytes + stats->catalog.file_bytes;
     stats->bytes_used = nvme->bytes_used;
     stats->pages = nvme->pages;
+    stats->pages_left = nvme->pages_left;
     stats->slots_free = nvme->slots_free;
     stats->slots_bad = nvme->slots_bad;
     stats->slots_dying = nvme->slots_dying;

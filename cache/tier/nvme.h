@@ -92,8 +92,8 @@ void kvt_nvme_close(struct kvt_nvme *, uint64_t timeout_ns);
  * an order in which parents precede children. on_page answers OK to keep it (its slot is held from
  * then on), anything else to have it dropped from the catalog (its parent is gone, say), but NOMEM
  * and LIMIT, which end the load; what was not kept is then left alone on the drive, and is dropped
- * as room is needed. Reads no data. The errors of kvt_catalog_load() leave a tier that reads what
- * was handed over and writes nothing.
+ * as room is needed, and out_load is written all the same. Reads no data. The errors of
+ * kvt_catalog_load() leave a tier that reads what was handed over and writes nothing.
  */
 kvt_status kvt_nvme_load(struct kvt_nvme *, const struct kvt_catalog_visitor *,
                          struct kvt_catalog_load *out_load) KVT_MUST_CHECK;
@@ -209,6 +209,7 @@ struct kvt_nvme_stats {
     uint64_t bytes_budget, bytes_mapped, bytes_used; /* mapped: extents in use, and the catalog */
     uint64_t pages, slots_free;                      /* free: of extents in use */
     uint64_t slots_bad, slots_dying, slots_reading;
+    uint64_t pages_left; /* of pages: the load handed them over, and they were not taken */
     uint64_t written_pages, written_bytes, read_pages, read_bytes;
     uint64_t read_errors, write_errors, checksum_failures, reads_late;
     uint64_t budget_refusals; /* by kvt_nvme_may_write() */

@@ -181,6 +181,7 @@ struct kvt_nvme {
     uint64_t drop_since_ns;          /* of the oldest one */
     uint32_t dying_head, dying_tail; /* names of slots, FIFO by `next` */
     uint32_t left_head;              /* pages that nobody took over, newest first */
+    uint64_t pages_left;             /* how many */
     uint32_t generation_next;
     uint64_t *strays; /* [stray_capacity]: records without a slot, to delete */
     uint64_t stray_count, stray_capacity;

@@ -46,6 +46,7 @@ static kvt_status on_page(void *ctx, const struct kvt_catalog_page *page)
         slot->left = true;
         slot->next = nvme->left_head;
         nvme->left_head = page->place.slot;
+        nvme->pages_left++;
     }
     kvt_lock_give(&nvme->lock);
     if (status != KVT_OK || load->ended != KVT_OK) {
@@ -62,6 +63,7 @@ static kvt_status on_page(void *ctx, const struct kvt_catalog_page *page)
         slot->left = true;
         slot->next = nvme->left_head;
         nvme->left_head = page->place.slot;
+        nvme->pages_left++;
     } else {
         kvt_nvme_slot_kill(nvme, page->place.slot);
         nvme->orphans_dropped++;
@@ -94,9 +96,6 @@ kvt_status kvt_nvme_load(struct kvt_nvme *nvme, const struct kvt_catalog_visitor
     nvme->loaded = true;
     kvt_cond_broadcast(&nvme->cond);
     kvt_lock_give(&nvme->lock);
-    if (load.ended != KVT_OK) {
-        return load.ended;
-    }
     *out_load = result;
-    return KVT_OK;
+    return load.ended;
 }

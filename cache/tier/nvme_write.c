@@ -63,6 +63,7 @@ static void left_drop(struct kvt_nvme *nvme)
     for (uint32_t i = 0; i < KVT_NVME_LEFT_DROPS && nvme->left_head != KVT_NVME_NONE; i++) {
         uint32_t name = nvme->left_head;
         nvme->left_head = kvt_nvme_slot_at(nvme, name)->next;
+        nvme->pages_left--;
         kvt_nvme_slot_kill(nvme, name);
         nvme->orphans_dropped++;
     }

@@ -1,5 +1,5 @@
-/* The nvme tier while things fail: the drive, the bytes on it, the catalog's process, and the
- * folder itself. Never a wrong byte, an exact count, and service when the fault is gone. */
+/* The nvme tier while things fail: the drive, the bytes on it, the catalog's process, memory, and
+ * the folder itself. Never a wrong byte, an exact count, and service when the fault is gone. */
 #include "tests/support/cache_nvme_rig.h"
 #include "tests/support/test_random.h"
 
@@ -441,7 +441,121 @@ START_TEST(folder_removed)
 }
 END_TEST
 
-/* ---- fork ---- */
+/* ---- memory, and fork ---- */
+
+/* A life in which any call may find no memory. True when none did. */
+static bool short_life(struct nvrig *rig, uint64_t k)
+{
+    char why[512] = "";
+    kvt_rig_cache_fail(&rig->cache, k, false);
+    kvt_status status = kvt_cache_create(&rig->cache.config, &rig->cache.cache, why, sizeof(why));
+    bool spent = atomic_load(&rig->cache.fail_at) == 0;
+    if (status != KVT_OK) {
+        ck_assert_msg(spent, "create answered %s: %s", kvt_status_name(status), why);
+        ck_assert_int_eq(atomic_load(&rig->cache.live_blocks), 0);
+        return false;
+    }
+    /* The engine's own calls must succeed: what it needs is not counted. */
+    uint64_t left = atomic_load(&rig->cache.fail_at);
+    kvt_rig_cache_fail(&rig->cache, 0, false);
+    kvt_rig_engine_open(&rig->engine, &rig->cache, &nvrig_shape, "tenant");
+    kvt_rig_cache_fail(&rig->cache, left, false);
+    uint32_t blocks[40];
+    kvt_rig_blocks(blocks, 0, 40);
+    for (uint64_t seed = 1; seed < 4; seed++) {
+        kvt_rig_paint(&rig->engine, nvrig_tokens(seed), 0, 20, blocks);
+        struct kvt_cache_save save = {.client = rig->engine.client,
+                                      .binding = rig->engine.binding,
+                                      .tokens = nvrig_tokens(seed),
+                                      .token_count = 320,
+                                      .blocks = blocks,
+                                      .block_count = 40,
+                                      .stream = rig->engine.stream};
+        uint64_t job = 0;
+        if (kvt_cache_save(rig->cache.cache, &save, &job) == KVT_OK) {
+            (void)kvt_rig_finish(&rig->engine, job);
+        }
+        struct kvt_cache_found found = nvrig_lookup(&rig->engine, 0, nvrig_tokens(seed), 20);
+        uint32_t pages = (uint32_t)(found.matched_tokens / NVRIG_PAGE_TOKENS);
+        struct kvt_cache_restore restore = {.client = rig->engine.client,
+                                            .binding = rig->engine.binding,
+                                            .lease = found.lease,
+                                            .token_count = found.matched_tokens,
+                                            .blocks = blocks,
+                                            .block_count = 2 * (size_t)pages,
+                                            .stream = rig->engine.stream};
+        kvt_rig_wipe_all(&rig->engine);
+        if (pages > 0 && kvt_cache_restore(rig->cache.cache, &restore, &job) == KVT_OK) {
+            uint32_t good = (uint32_t)(kvt_rig_finish(&rig->engine, job).tokens_good / 16);
+            ck_assert_uint_eq(kvt_rig_good_pages(&rig->engine, nvrig_tokens(seed), 0, good, blocks),
+                              good);
+        }
+        if (found.lease != 0) {
+            kvt_rig_release(&rig->engine, found.lease);
+        }
+        kvt_status flushed = nvrig_flush(rig);
+        ck_assert_int_ne(flushed, KVT_ERR_TIMEOUT);
+    }
+    spent = atomic_load(&rig->cache.fail_at) == 0;
+    nvrig_close(rig); /* all memory comes back */
+    return !spent;
+}
+
+START_TEST(memory_runs_out)
+{
+    struct nvrig rig;
+    nvrig_init(&rig, 1, _i);
+    uint64_t k = 1;
+    while (!short_life(&rig, k)) {
+        k += 1 + k / 16 * test_env_u64("KVT_TEST_SCALE", 1);
+        ck_assert_uint_lt(k, 1000000);
+    }
+    ck_assert_uint_gt(k, 50);
+    kvt_rig_cache_fail(&rig.cache, 0, false);
+    nvrig_open(&rig);
+    ck_assert_uint_eq(nvrig_get(&rig.engine, 1, 20).from[2], 20); /* nothing was harmed by it */
+    nvrig_stop(&rig);
+}
+END_TEST
+
+/* A load that ends early has not seen every namespace: none of their numbers may be given away, or
+ * one tenant's pages would be another's after the next start. */
+START_TEST(numbers_after_a_short_load)
+{
+    struct nvrig rig;
+    struct kvt_rig_engine other;
+    char why[512] = "";
+    uint32_t short_loads = 0;
+    nvrig_start(&rig, _i);
+    nvrig_put(&rig.engine, 1, 20);
+    ck_assert_int_eq(nvrig_flush(&rig), KVT_OK);
+    nvrig_close(&rig);
+    for (uint64_t k = 1; k < 400 && short_loads < 6; k++) {
+        kvt_rig_cache_fail(&rig.cache, k, false);
+        kvt_status status = kvt_cache_create(&rig.cache.config, &rig.cache.cache, why, sizeof(why));
+        kvt_rig_cache_fail(&rig.cache, 0, false);
+        if (status != KVT_OK) {
+            continue;
+        }
+        if (kvt_rig_stats(&rig.cache).nvme_loaded_pages == 0) {
+            short_loads++;
+            nvrig_check(&rig);
+            kvt_rig_engine_open(&other, &rig.cache, &nvrig_shape, "other");
+            nvrig_put(&other, 2, 10);
+            (void)nvrig_flush(&rig);
+            kvt_rig_engine_close(&other);
+            kvt_rig_cache_close(&rig.cache);
+            kvt_rig_cache_open(&rig.cache);
+            kvt_rig_engine_open(&other, &rig.cache, &nvrig_shape, "other");
+            ck_assert_uint_eq(nvrig_probe(&other, 1, 20), 0);
+            kvt_rig_engine_close(&other);
+        }
+        kvt_rig_cache_close(&rig.cache);
+    }
+    ck_assert_uint_gt(short_loads, 0);
+    nvrig_fini(&rig);
+}
+END_TEST
 
 START_TEST(forked)
 {
@@ -482,6 +596,8 @@ int main(void)
     tcase_add_loop_test(tcase, flush_behind_a_lost_page, 0, VARIANTS);
     tcase_add_loop_test(tcase, catalog_killed, 0, VARIANTS);
     tcase_add_loop_test(tcase, folder_removed, 0, VARIANTS);
+    tcase_add_loop_test(tcase, memory_runs_out, 0, 2);
+    tcase_add_test(tcase, numbers_after_a_short_load);
     tcase_add_loop_test(tcase, forked, 0, 2);
     Suite *suite = suite_create("cache_nvme_fault");
     suite_add_tcase(suite, tcase);

@@ -307,6 +307,39 @@ START_TEST(several_stores)
 }
 END_TEST
 
+/* ---- three tiers ---- */
+
+START_TEST(hbm_and_host_and_nvme)
+{
+    struct nvrig rig;
+    nvrig_init(&rig, 1, _i);
+    rig.cache.config.hbm_bytes = NVRIG_HOST_BYTES;
+    nvrig_open(&rig);
+    for (uint64_t seed = 1; seed <= 9; seed++) {
+        nvrig_put(&rig.engine, seed, 40);
+        nvrig_check(&rig);
+        ck_assert_int_eq(nvrig_flush(&rig), KVT_OK); /* also what lies in hbm only */
+    }
+    struct kvt_cache_stats stats = kvt_rig_stats(&rig.cache);
+    ck_assert_uint_eq(stats.tier_pages[2], stats.pages);
+    uint32_t from[3] = {0}, good = 0;
+    for (uint64_t seed = 1; seed <= 9; seed++) {
+        struct nvrig_got got = nvrig_get(&rig.engine, seed, 40);
+        ck_assert_int_eq(got.status, KVT_OK);
+        good += got.good;
+        for (uint32_t tier = 0; tier < 3; tier++) {
+            from[tier] += got.from[tier];
+        }
+    }
+    ck_assert_uint_eq(good, 360);
+    ck_assert_uint_gt(from[0], 0);
+    ck_assert_uint_gt(from[2], 0);
+    nvrig_again(&rig);
+    ck_assert_uint_eq(kvt_rig_stats(&rig.cache).nvme_loaded_pages, 360);
+    nvrig_stop(&rig);
+}
+END_TEST
+
 /* ---- who goes down ---- */
 
 static uint64_t written(struct nvrig *rig)
@@ -460,6 +493,7 @@ int main(void)
     tcase_add_loop_test(tcase, namespaces_and_sizes, 0, VARIANTS);
     tcase_add_loop_test(tcase, extra_keys, 0, VARIANTS);
     tcase_add_loop_test(tcase, several_stores, 0, VARIANTS);
+    tcase_add_loop_test(tcase, hbm_and_host_and_nvme, 0, VARIANTS);
     tcase_add_loop_test(tcase, policy_through, 0, VARIANTS);
     tcase_add_loop_test(tcase, policy_on_evict, 0, VARIANTS);
     tcase_add_loop_test(tcase, policy_second_touch, 0, VARIANTS);
